@@ -1,0 +1,1 @@
+//! Compiles an exported program to a plan

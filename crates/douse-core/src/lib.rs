@@ -1,0 +1,10 @@
+//! Data types, symbolic sizes, random numbers and errors shared by every part of Douse.
+
+pub mod dtype;
+pub mod error;
+pub mod scalar;
+
+
+pub use dtype::DType;
+pub use error::{Code, Error, Result};
+pub use scalar::Scalar;

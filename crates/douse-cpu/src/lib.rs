@@ -1,0 +1,1 @@
+//! Runs kernels and library operations on the CPU

@@ -1,0 +1,1 @@
+//! The graph that Douse compiles: values, core operations, verifier, text form

@@ -1,0 +1,1 @@
+//! The program file: plan, kernels, container

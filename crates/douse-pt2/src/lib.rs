@@ -1,0 +1,1 @@
+//! Reads the .pt2 archives that torch.export saves
