@@ -2,8 +2,9 @@
 
 pub mod dtype;
 pub mod error;
+pub mod float8;
+pub mod philox;
 pub mod scalar;
-
 
 pub use dtype::DType;
 pub use error::{Code, Error, Result};
