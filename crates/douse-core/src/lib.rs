@@ -3,7 +3,7 @@
 pub mod dtype;
 pub mod error;
 pub mod scalar;
-
+pub mod sym;
 
 pub use dtype::DType;
 pub use error::{Code, Error, Result};
