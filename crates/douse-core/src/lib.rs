@@ -2,6 +2,7 @@
 
 pub mod dtype;
 pub mod error;
+pub mod pointwise;
 pub mod scalar;
 pub mod sym;
 

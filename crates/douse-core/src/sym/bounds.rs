@@ -42,8 +42,14 @@ impl Ranges {
     /// `self` with loops over these sizes instead of the loops it had.
     #[must_use]
     pub fn with_loops(&self, sizes: &[Expr]) -> Ranges {
-        let mut ranges =
-            Ranges { bounds: self.bounds.iter().filter(|(s, _)| matches!(s, Symbol::Size(_))).map(|(s, b)| (*s, b.clone())).collect() };
+        let mut ranges = Ranges {
+            bounds: self
+                .bounds
+                .iter()
+                .filter(|(s, _)| matches!(s, Symbol::Size(_)))
+                .map(|(s, b)| (*s, b.clone()))
+                .collect(),
+        };
         ranges.set_loops(sizes);
         ranges
     }

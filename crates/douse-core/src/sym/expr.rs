@@ -281,11 +281,9 @@ impl Atom {
             Atom::Mod(ab) => ab.0.substitute(replace).modulo(&ab.1.substitute(replace)),
             Atom::Min(ab) => ab.0.substitute(replace).minimum(&ab.1.substitute(replace)),
             Atom::Max(ab) => ab.0.substitute(replace).maximum(&ab.1.substitute(replace)),
-            Atom::Select(cab) => Expr::select(
-                &cab.0.substitute(replace),
-                &cab.1.substitute(replace),
-                &cab.2.substitute(replace),
-            ),
+            Atom::Select(cab) => {
+                Expr::select(&cab.0.substitute(replace), &cab.1.substitute(replace), &cab.2.substitute(replace))
+            }
             Atom::Scale(a, bits) => a.substitute(replace).scale(f64::from_bits(*bits)),
         }
     }
