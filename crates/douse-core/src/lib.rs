@@ -2,8 +2,9 @@
 
 pub mod dtype;
 pub mod error;
+pub mod pointwise;
 pub mod scalar;
-
+pub mod sym;
 
 pub use dtype::DType;
 pub use error::{Code, Error, Result};
