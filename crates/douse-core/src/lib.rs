@@ -5,6 +5,7 @@ pub mod error;
 pub mod float8;
 pub mod philox;
 pub mod scalar;
+pub mod sym;
 
 pub use dtype::DType;
 pub use error::{Code, Error, Result};

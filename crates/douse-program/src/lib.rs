@@ -1,1 +1,5 @@
-//! The program file: plan, kernels, container
+//! The program file: plan, kernels, container.
+
+pub mod kernel;
+pub mod library;
+pub mod plan;

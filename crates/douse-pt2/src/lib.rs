@@ -1,1 +1,28 @@
-//! Reads the .pt2 archives that torch.export saves
+//! Reads the `.pt2` archives that `torch.export.save` writes into a typed, faithful [`ExportedProgram`].
+//!
+//! Both generations of archives are read: the folder layout of PyTorch 2.8 and later, and the flat one before it.
+//! Nothing is interpreted here: operators keep the names of the file, shape expressions stay trees, and weights stay
+//! where they are in the mapped file. Everything in a file is checked before it is used: a damaged or hostile file
+//! gives an error, never a panic or an allocation that the file's size does not justify.
+
+pub mod argument;
+pub mod bytes;
+pub mod graph;
+pub mod meta;
+pub mod program;
+pub mod pytree;
+pub mod signature;
+pub mod symbolic;
+mod sympy;
+pub mod tensor;
+mod union;
+
+pub use argument::{Argument, Complex, ConstantValue, NamedArgument, Sym};
+pub use bytes::Bytes;
+pub use graph::{Graph, Node, SourceLine};
+pub use meta::{Device, Layout, MemoryFormat, TensorMeta};
+pub use program::{ExampleInput, ExportedProgram};
+pub use pytree::TreeSpec;
+pub use signature::{InputSpec, OutputSpec, Range};
+pub use symbolic::{SymBool, SymFloat, SymInt, SymTree, Symbolic};
+pub use tensor::{Storage, TensorData};

@@ -1,0 +1,76 @@
+//! Shared bytes: a range of a mapped file or of memory, never copied.
+
+use douse_core::{Error, Result};
+use memmap2::Mmap;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// A range of bytes that many can hold. Clones and slices share what they were made from.
+#[derive(Clone)]
+pub struct Bytes {
+    source: Source,
+    range: Range<usize>,
+}
+
+#[derive(Clone)]
+enum Source {
+    Mapped(Arc<Mmap>),
+    Memory(Arc<[u8]>),
+}
+
+impl Bytes {
+    /// Maps a whole file. It must not be truncated while mapped: a later read past its end would stop the process.
+    pub fn map(file: &std::fs::File) -> std::io::Result<Bytes> {
+        // SAFETY: the map is private and read only. Another process that changes the file changes what is read, which
+        // every reader of the bytes tolerates, as it checks each offset against the length before use.
+        let map = unsafe { Mmap::map(file) }?;
+        let range = 0..map.len();
+        Ok(Bytes { source: Source::Mapped(Arc::new(map)), range })
+    }
+
+    /// The bytes from `start`, `len` of them, sharing the same source.
+    ///
+    /// # Errors
+    /// When they do not lie within these bytes.
+    pub fn slice(&self, start: usize, len: usize) -> Result<Bytes> {
+        let end = start.checked_add(len).filter(|end| *end <= self.len());
+        let Some(end) = end else {
+            return Err(Error::invalid_program(format!(
+                "the file is damaged: bytes {start}.. ({len} of them) are asked for where there are {}",
+                self.len()
+            )));
+        };
+        Ok(Bytes { source: self.source.clone(), range: self.range.start + start..self.range.start + end })
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let all: &[u8] = match &self.source {
+            Source::Mapped(map) => map,
+            Source::Memory(memory) => memory,
+        };
+        all.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(memory: Vec<u8>) -> Bytes {
+        Bytes { range: 0..memory.len(), source: Source::Memory(memory.into()) }
+    }
+}
+
+impl From<Arc<[u8]>> for Bytes {
+    fn from(memory: Arc<[u8]>) -> Bytes {
+        Bytes { range: 0..memory.len(), source: Source::Memory(memory) }
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
