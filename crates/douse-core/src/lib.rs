@@ -4,6 +4,7 @@ pub mod dtype;
 pub mod error;
 pub mod float8;
 pub mod philox;
+pub mod pointwise;
 pub mod scalar;
 pub mod sym;
 
