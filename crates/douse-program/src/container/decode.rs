@@ -131,6 +131,7 @@ fn evalue(t: Table) -> Result<EValue> {
 
 fn tensor(t: Table) -> Result<Tensor> {
     use fields::tensor as f;
+    t.charge(size_of::<Tensor>())?;
     Ok(Tensor {
         scalar_type: scalar_type(t, f::SCALAR_TYPE)?,
         storage_offset: t.i32(f::STORAGE_OFFSET, 0)?,

@@ -214,3 +214,115 @@ fn backend_delegate(d: &BackendDelegate) -> TableNode<'_> {
 fn compile_spec(s: &CompileSpec) -> TableNode<'_> {
     TableNode::new().text(compile_spec::KEY, &s.key).aligned(compile_spec::VALUE, &s.value, 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{decode, flatbuffer};
+    use super::*;
+    use douse_core::DType;
+
+    fn bytes(of: &[u8]) -> Bytes {
+        of.to_vec().into()
+    }
+
+    fn text(of: &str) -> String {
+        of.to_owned()
+    }
+
+    /// Every field of the schema, none at its default.
+    fn everything() -> Program {
+        let tensor = Tensor {
+            scalar_type: ScalarType::from_dtype(DType::BF16).unwrap(),
+            storage_offset: 5,
+            sizes: vec![2, 3],
+            dim_order: vec![1, 0],
+            requires_grad: true,
+            data_buffer_idx: 6,
+            allocation_info: Some(AllocationDetails { memory_id: 1, memory_offset: 0x1_2345_6789 }),
+            layout: 7,
+            shape_dynamism: Dynamism::Unbound,
+            extra_tensor_info: Some(ExtraTensorInfo {
+                mutable_data_segments_idx: 8,
+                fully_qualified_name: Some(text("layer.weight")),
+                location: TensorDataLocation::External,
+                device_type: DeviceType::Cuda,
+                device_index: -1,
+            }),
+        };
+        let values = vec![
+            EValue::Null,
+            EValue::Int(-1),
+            EValue::Bool(true),
+            EValue::Double(1.5),
+            EValue::Tensor(Box::new(tensor)),
+            EValue::String(text("\u{e9}")),
+            EValue::IntList(vec![1, 2]),
+            EValue::DoubleList(vec![0.5, f64::INFINITY]),
+            EValue::BoolList(vec![true, false]),
+            EValue::TensorList(vec![4]),
+            EValue::OptionalTensorList(vec![-1, 4]),
+        ];
+        let instructions = vec![
+            Instruction::KernelCall { op_index: 1, args: vec![2, 3] },
+            Instruction::DelegateCall { delegate_index: 4, args: vec![5] },
+            Instruction::MoveCall { move_from: 6, move_to: 7 },
+            Instruction::JumpFalseCall { cond_value_index: 8, destination_instruction: 9 },
+            Instruction::FreeCall { value_index: 10 },
+        ];
+        let frame = Frame { filename: text("a.py"), lineno: 3, name: text("forward"), context: text("x + 1") };
+        let chain = Chain { inputs: vec![1], outputs: vec![2, 3], instructions, stacktrace: vec![vec![frame], vec![]] };
+        let delegate = BackendDelegate {
+            id: text("backend"),
+            processed: BackendDelegateDataReference { location: DataLocation::Segment, index: 2 },
+            compile_specs: vec![CompileSpec { key: text("k"), value: bytes(b"v") }],
+        };
+        let plan = ExecutionPlan {
+            name: text("forward"),
+            container_meta_type: Some(ContainerMetadata { encoded_inp_str: text("in"), encoded_out_str: text("out") }),
+            values,
+            inputs: vec![0],
+            outputs: vec![4, 1],
+            chains: vec![chain],
+            operators: vec![Operator { name: text("aten::add"), overload: text("out") }],
+            delegates: vec![delegate],
+            non_const_buffer_sizes: vec![0, 1 << 40],
+            non_const_buffer_device: vec![NonConstBufferDevice {
+                buffer_idx: 1,
+                device_type: DeviceType::Cuda,
+                device_index: 2,
+            }],
+        };
+        Program {
+            version: 3,
+            execution_plan: vec![plan],
+            constant_buffer: vec![bytes(b""), bytes(b"constant")],
+            backend_delegate_data: vec![bytes(b"inline")],
+            segments: vec![DataSegment { offset: 1 << 33, size: 2 }],
+            constant_segment: Some(SubsegmentOffsets { segment_index: 1, offsets: vec![0, 16] }),
+            mutable_data_segments: vec![SubsegmentOffsets { segment_index: 2, offsets: vec![1] }],
+            named_data: vec![NamedData {
+                key: text("key"),
+                segment_index: 1,
+                tensor_layout: Some(TensorLayout {
+                    scalar_type: ScalarType::from_number(14).unwrap(),
+                    sizes: vec![4],
+                    dim_order: vec![0],
+                }),
+            }],
+        }
+    }
+
+    #[test]
+    fn every_field_survives() {
+        let flatbuffer = flatbuffer::build(32, b"ET12", program(&everything())).unwrap();
+        assert_eq!(decode::program(&flatbuffer.into()), Ok(everything()));
+    }
+
+    #[test]
+    fn every_field_of_a_flat_tensor_file_survives() {
+        let Program { version, segments, named_data, .. } = everything();
+        let file = FlatTensor { version, segments, named_data };
+        let flatbuffer = flatbuffer::build(48, b"FT01", flat_tensor(&file)).unwrap();
+        assert_eq!(decode::flat_tensor(&flatbuffer.into()), Ok(file));
+    }
+}

@@ -18,6 +18,8 @@ mod decode;
 mod encode;
 mod fields;
 mod flatbuffer;
+#[cfg(test)]
+mod hostile;
 mod layout;
 pub mod ptd;
 pub mod pte;

@@ -36,7 +36,7 @@ impl File {
         let flatbuffer = file.slice(layout.flatbuffer.clone());
         let tables = decode::flat_tensor(&flatbuffer.ok_or_else(|| Error::internal("a FlatBuffer outside its file"))?)?;
         let segments = layout::slice_segments(&FLAT_TENSOR, &file, &layout, &tables.segments)?;
-        check::flat_tensor(&tables, &segments)?;
+        check::flat_tensor(&tables)?;
         let named = tables.named_data.iter().enumerate().map(|(i, n)| (n.key.clone(), i)).collect();
         Ok(File { tables, segments, named })
     }

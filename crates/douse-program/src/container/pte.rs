@@ -40,7 +40,7 @@ impl File {
         let flatbuffer = flatbuffer.ok_or_else(|| Error::internal("a FlatBuffer outside its file"))?;
         let program = decode::program(&flatbuffer)?;
         let segments = layout::slice_segments(&PROGRAM, &file, &layout, &program.segments)?;
-        check::program(&program, &segments)?;
+        check::program(&program)?;
         let named = program.named_data.iter().enumerate().map(|(i, n)| (n.key.clone(), i)).collect();
         Ok(File { program, segments, named })
     }
@@ -278,6 +278,9 @@ impl<'a> Writer<'a> {
         let program = Program {
             version: check::VERSION,
             execution_plan: self.plans,
+            // ExecuTorch's runtime takes a program without a constant segment for one of the old kind, with constants in
+            // the FlatBuffer, and refuses it. One entry, that of the reserved constant 0, says there are no constants.
+            constant_segment: (!segments.is_empty()).then(|| SubsegmentOffsets { segment_index: 0, offsets: vec![0] }),
             segments: layout::place(&segments),
             named_data: self.named,
             ..Program::default()
@@ -303,6 +306,7 @@ pub(super) fn check_alignment(alignment: u64) -> Result<()> {
 
 /// Writes any program with the segments its table places.
 fn write(program: &Program, segments: &[Segment], out: &mut dyn Write) -> Result<u64> {
+    check::program(program)?;
     let tables = encode::program(program);
     if segments.is_empty() {
         let flatbuffer = flatbuffer::build(0, &PROGRAM.identifier, tables)?;

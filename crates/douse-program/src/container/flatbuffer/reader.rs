@@ -143,6 +143,11 @@ macro_rules! vectors {
 }
 
 impl<'a> Table<'a> {
+    /// Counts memory that [`table`](Table::table) and [`tables`](Table::tables) cannot see: what is boxed.
+    pub fn charge(&self, bytes: usize) -> Result<()> {
+        self.buffer.charge(bytes)
+    }
+
     pub fn error(&self, message: impl Into<String>) -> Error {
         self.buffer.error(message)
     }

@@ -180,6 +180,10 @@ fn a_wrong_call_is_refused() {
     assert_eq!(writer.blob(&b"x"[..], 3).unwrap_err().code, Code::InvalidArgument);
     writer.named_data("k".into(), &b""[..], 1).unwrap();
     assert_eq!(writer.named_data("k".into(), &b""[..], 1).unwrap_err().code, Code::InvalidArgument);
+    let inputs = vec![EValue::IntList(vec![1])];
+    writer.method(MethodSpec { name: "lists".into(), inputs, ..Default::default() }, &b""[..]).unwrap();
+    let error = writer.write(&mut Vec::new()).unwrap_err();
+    assert!(error.message.contains("\"lists\": values[0]: entry 1"), "{error}");
     assert!(Tensor::unplanned(DType::F32, &[2, 3], &[0, 0], Dynamism::Static).is_err());
     assert!(Tensor::unplanned(DType::F32, &[1 << 31], &[0], Dynamism::Static).is_err());
 }
