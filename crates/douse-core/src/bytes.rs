@@ -1,6 +1,6 @@
 //! Shared bytes: a range of a mapped file or of memory, never copied.
 
-use douse_core::{Error, Result};
+use crate::{Error, Result};
 use memmap2::Mmap;
 use std::fmt;
 use std::ops::{Deref, Range};
