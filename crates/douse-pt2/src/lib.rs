@@ -6,6 +6,7 @@
 //! gives an error, never a panic or an allocation that the file's size does not justify.
 
 pub mod argument;
+pub use douse_core::bytes;
 pub mod graph;
 pub mod meta;
 pub mod program;
@@ -17,7 +18,7 @@ pub mod tensor;
 mod union;
 
 pub use argument::{Argument, Complex, ConstantValue, NamedArgument, Sym};
-pub use douse_core::bytes::{self, Bytes};
+pub use bytes::Bytes;
 pub use graph::{Graph, Node, SourceLine};
 pub use meta::{Device, Layout, MemoryFormat, TensorMeta};
 pub use program::{ExampleInput, ExportedProgram};
