@@ -1,0 +1,15 @@
+//! The library steps: what a loop nest expresses badly, one file an operation.
+//!
+//! Operations take tensors as slices with offset, sizes and strides ([`tensor`]) and a [`work::Work`]: memory for intermediate
+//! results, and threads. What the steps mean is said at [`douse_program::library::Library`].
+
+#[cfg(test)]
+pub(crate) mod check;
+pub mod element;
+pub mod gemm;
+pub mod matmul;
+mod matvec;
+pub mod scratch;
+mod simd;
+pub mod tensor;
+pub mod work;
