@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 pub(crate) mod check;
+pub mod convolution;
 pub mod element;
 pub mod gemm;
 pub mod matmul;

@@ -81,7 +81,7 @@ fn exp_f32(x: f32) -> f32 {
     // exp(x) = 2^n * exp(r) with n the nearest integer to x / ln 2 and |r| <= ln(2) / 2; ln 2 is split in two so that
     // n * LN2_HIGH is exact (Cody and Waite, 1980). Adding and subtracting 1.5 * 2^23 rounds to an integer.
     const ROUND: f32 = 12582912.0;
-    const LN2_HIGH: f32 = 0.693359375;
+    const LN2_HIGH: f32 = 355.0 / 512.0;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const LOWEST: f32 = -87.336_54;
     let clamped = if x < LOWEST { LOWEST } else { x };
