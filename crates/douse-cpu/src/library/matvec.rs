@@ -21,7 +21,10 @@ pub fn vector_matrix<T: Float>(x: &[T::Wide], b: Matrix<'_, T>, out: &mut [T::Wi
         true
     } else if b.col_stride == 1 && b.row_stride >= 0 {
         let cols = work.chunk(b.cols, 256).min(4096);
-        work.each_chunk(out, cols, |i, out| vectorised(|| sums(x, b, i * cols, out)));
+        work.each_chunk(out, cols, |i, out| {
+            out.fill(T::Wide::ZERO);
+            vectorised(|| add_sums(x, b, i * cols, out));
+        });
         true
     } else {
         false
@@ -37,7 +40,7 @@ fn column<'a, T>(b: Matrix<'a, T>, j: usize) -> &'a [T] {
 
 /// Columns `first..` of the product, each as a dot product; four at a time, so that enough loads are on their way.
 #[inline(always)]
-fn dots<T: Float>(x: &[T::Wide], b: Matrix<'_, T>, first: usize, out: &mut [T::Wide]) {
+pub fn dots<T: Float>(x: &[T::Wide], b: Matrix<'_, T>, first: usize, out: &mut [T::Wide]) {
     let (fours, rest) = out.as_chunks_mut::<4>();
     for (i, four) in fours.iter_mut().enumerate() {
         let j = first + 4 * i;
@@ -101,10 +104,9 @@ fn dot4_wide<R: Real>(x: &[R], columns: [&[R]; 4]) -> [R; 4] {
     lanes.map(sum_lanes)
 }
 
-/// Columns `first..` of the product, as a sum of the matrix's rows.
+/// Adds columns `first..` of the product to `out`, as a sum of the matrix's rows, which have no gaps.
 #[inline(always)]
-fn sums<T: Float>(x: &[T::Wide], b: Matrix<'_, T>, first: usize, out: &mut [T::Wide]) {
-    out.fill(T::Wide::ZERO);
+pub fn add_sums<T: Float>(x: &[T::Wide], b: Matrix<'_, T>, first: usize, out: &mut [T::Wide]) {
     let width = out.len();
     let row = |k: usize| {
         let start = b.offset + k * b.row_stride as usize + first;

@@ -3,6 +3,7 @@
 //! Operations take tensors as slices with offset, sizes and strides ([`tensor`]) and a [`work::Work`]: memory for intermediate
 //! results, and threads. What the steps mean is said at [`douse_program::library::Library`].
 
+pub mod attention;
 #[cfg(test)]
 pub(crate) mod check;
 pub mod convolution;
