@@ -9,6 +9,7 @@ pub(crate) mod check;
 pub mod convolution;
 pub mod element;
 pub mod gemm;
+pub mod linalg;
 pub mod matmul;
 mod matvec;
 pub mod nonzero;
