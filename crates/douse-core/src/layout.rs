@@ -132,7 +132,9 @@ mod tests {
 
     #[test]
     fn runs_cover_every_element_once_in_both_layouts() {
-        let cases: &[(&[usize], &[usize], &[usize], usize)] = &[
+        // Sizes, the two layouts, and how many runs there should be.
+        type Case = (&'static [usize], &'static [usize], &'static [usize], usize);
+        let cases: &[Case] = &[
             (&[2, 3, 4], &[12, 4, 1], &[12, 4, 1], 1),
             (&[2, 3, 4], &[12, 4, 1], &[1, 2, 6], 6),
             (&[2, 1, 4], &[4, 99, 1], &[4, 4, 1], 1),
@@ -147,11 +149,8 @@ mod tests {
                 seen.extend((0..count).map(|i| (at_a + i * step_a, at_b + i * step_b)));
             });
             let mut expected = vec![(0, 0)];
-            for (dim, size) in sizes.iter().enumerate() {
-                expected = expected
-                    .iter()
-                    .flat_map(|(x, y)| (0..*size).map(move |i| (x + i * a[dim], y + i * b[dim])))
-                    .collect();
+            for ((size, a), b) in sizes.iter().zip(*a).zip(*b) {
+                expected = expected.iter().flat_map(|(x, y)| (0..*size).map(move |i| (x + i * a, y + i * b))).collect();
             }
             assert_eq!(seen, expected, "{sizes:?} {a:?} {b:?}");
             assert_eq!(runs, *expected_runs, "{sizes:?} {a:?} {b:?}");

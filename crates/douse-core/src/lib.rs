@@ -1,6 +1,6 @@
 //! Data types, symbolic sizes, random numbers and errors shared by every part of Douse.
 
-pub mod aligned;
+pub mod bytes;
 pub mod dtype;
 pub mod error;
 pub mod float8;
@@ -11,7 +11,7 @@ pub mod scalar;
 pub mod sym;
 pub mod tensor;
 
-pub use aligned::AlignedBytes;
+pub use bytes::{Aligned, Bytes};
 pub use dtype::DType;
 pub use error::{Code, Error, Result};
 pub use scalar::Scalar;

@@ -2,17 +2,17 @@
 
 use std::cell::Cell;
 
-use crate::aligned::AlignedBytes;
+use crate::bytes::Aligned;
 use crate::layout;
 use crate::{DType, Error, Result};
 
 /// A tensor that owns its memory. Strides count elements; the first element is at byte 0.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct HostTensor {
     dtype: DType,
     sizes: Vec<usize>,
     strides: Vec<usize>,
-    bytes: AlignedBytes,
+    bytes: Aligned,
 }
 
 /// A caller's tensor: where it lies, and whether it may be written. Strides count elements.
@@ -210,7 +210,7 @@ fn check(dtype: DType, sizes: &[usize], strides: &[usize], bytes: usize) -> Resu
 impl HostTensor {
     /// # Errors
     /// `InvalidArgument` where the elements do not fit the bytes.
-    pub fn new(dtype: DType, sizes: &[usize], strides: &[usize], bytes: AlignedBytes) -> Result<HostTensor> {
+    pub fn new(dtype: DType, sizes: &[usize], strides: &[usize], bytes: Aligned) -> Result<HostTensor> {
         check(dtype, sizes, strides, bytes.len())?;
         Ok(HostTensor { dtype, sizes: sizes.to_vec(), strides: strides.to_vec(), bytes })
     }
@@ -231,10 +231,7 @@ impl HostTensor {
         let extent = layout::numel(sizes).and_then(|_| extent_bytes(dtype, sizes, strides));
         let extent =
             extent.ok_or_else(|| Error::invalid_argument(format!("a tensor of sizes {sizes:?} is too large")))?;
-        let bytes = AlignedBytes::try_zeroed(extent).ok_or_else(|| {
-            let message = format!("no memory for a {dtype} tensor of sizes {sizes:?} ({extent} bytes)");
-            Error::new(crate::Code::MemoryAllocationFailed, message)
-        })?;
+        let bytes = Aligned::zeros(extent).map_err(|e| e.at(format!("a {dtype} tensor of sizes {sizes:?}")))?;
         HostTensor::new(dtype, sizes, strides, bytes)
     }
 
@@ -248,7 +245,7 @@ impl HostTensor {
             let message = format!("{} bytes for a {dtype} tensor of sizes {sizes:?}", bytes.len());
             return Err(Error::invalid_argument(message));
         }
-        HostTensor::new(dtype, sizes, &layout::contiguous_strides(sizes), AlignedBytes::from(bytes))
+        HostTensor::new(dtype, sizes, &layout::contiguous_strides(sizes), Aligned::copy(bytes)?)
     }
 
     pub fn dtype(&self) -> DType {
@@ -341,7 +338,8 @@ mod tests {
         let tensor = HostTensor::from_i32(&[2, 3], &[0, 1, 2, 3, 4, 5]).unwrap();
         let transposed = tensor.to_strides(&[1, 2]).unwrap();
         assert_eq!(transposed.bytes(), HostTensor::from_i32(&[6], &[0, 3, 1, 4, 2, 5]).unwrap().bytes());
-        assert_eq!(transposed.into_contiguous().unwrap(), tensor);
+        let back = transposed.into_contiguous().unwrap();
+        assert_eq!((back.bytes(), back.strides()), (tensor.bytes(), tensor.strides()));
     }
 
     #[test]
