@@ -3,7 +3,8 @@
 use super::layout::{self, FLAT_TENSOR, Segment};
 use super::pte::check_alignment;
 use super::schema::*;
-use super::{Bytes, atomic, check, decode, encode, flatbuffer};
+use super::{atomic, check, decode, encode, flatbuffer, map};
+use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ impl File {
     /// # Errors
     /// `AccessFailed` when it cannot be read, `InvalidExternalData` when it is malformed; both with the path.
     pub fn open(path: &Path) -> Result<File> {
-        File::from_bytes(Bytes::map(path)?).map_err(|e| e.at(path.display()))
+        File::from_bytes(map::map(path)?).map_err(|e| e.at(path.display()))
     }
 
     /// # Errors
@@ -33,8 +34,7 @@ impl File {
     pub fn from_bytes(file: impl Into<Bytes>) -> Result<File> {
         let file = file.into();
         let layout = FLAT_TENSOR.parse(&file)?;
-        let flatbuffer = file.slice(layout.flatbuffer.clone());
-        let tables = decode::flat_tensor(&flatbuffer.ok_or_else(|| Error::internal("a FlatBuffer outside its file"))?)?;
+        let tables = decode::flat_tensor(&file.slice(0, layout.flatbuffer)?)?;
         let segments = layout::slice_segments(&FLAT_TENSOR, &file, &layout, &tables.segments)?;
         check::flat_tensor(&tables)?;
         let named = tables.named_data.iter().enumerate().map(|(i, n)| (n.key.clone(), i)).collect();

@@ -2,7 +2,8 @@
 
 use super::layout::{self, PROGRAM, Segment};
 use super::schema::*;
-use super::{Bytes, Summary, atomic, check, decode, encode, flatbuffer};
+use super::{Summary, atomic, check, decode, encode, flatbuffer, map};
+use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -28,7 +29,7 @@ impl File {
     /// # Errors
     /// `AccessFailed` when it cannot be read, `InvalidProgram` when it is malformed; both with the path.
     pub fn open(path: &Path) -> Result<File> {
-        File::from_bytes(Bytes::map(path)?).map_err(|e| e.at(path.display()))
+        File::from_bytes(map::map(path)?).map_err(|e| e.at(path.display()))
     }
 
     /// # Errors
@@ -36,9 +37,7 @@ impl File {
     pub fn from_bytes(file: impl Into<Bytes>) -> Result<File> {
         let file = file.into();
         let layout = PROGRAM.parse(&file)?;
-        let flatbuffer = file.slice(layout.flatbuffer.clone());
-        let flatbuffer = flatbuffer.ok_or_else(|| Error::internal("a FlatBuffer outside its file"))?;
-        let program = decode::program(&flatbuffer)?;
+        let program = decode::program(&file.slice(0, layout.flatbuffer)?)?;
         let segments = layout::slice_segments(&PROGRAM, &file, &layout, &program.segments)?;
         check::program(&program)?;
         let named = program.named_data.iter().enumerate().map(|(i, n)| (n.key.clone(), i)).collect();
