@@ -7,7 +7,7 @@ use super::{atomic, check, decode, encode, flatbuffer, map};
 use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 
@@ -78,6 +78,7 @@ impl File {
 #[derive(Default)]
 pub struct Writer<'a> {
     named: Vec<NamedData>,
+    keys: BTreeSet<String>,
     segments: Vec<(Cow<'a, [u8]>, u64)>,
 }
 
@@ -100,7 +101,7 @@ impl<'a> Writer<'a> {
     ) -> Result<()> {
         let (key, bytes) = (key.into(), bytes.into());
         check_alignment(alignment)?;
-        if self.named.iter().any(|n| n.key == key) {
+        if self.keys.contains(&key) {
             return Err(Error::invalid_argument(format!("data {key:?} is there twice")));
         }
         if let Some(layout) = &layout
@@ -112,6 +113,7 @@ impl<'a> Writer<'a> {
         let segment_index = u32::try_from(self.segments.len());
         let segment_index = segment_index.map_err(|_| Error::not_supported("more than 2^32 segments"))?;
         self.segments.push((bytes, alignment));
+        self.keys.insert(key.clone());
         self.named.push(NamedData { key, segment_index, tensor_layout: layout });
         Ok(())
     }
