@@ -4,6 +4,12 @@
 /// One past the highest degree of a Hermite polynomial PyTorch computes in float64; higher ones are NaN.
 const HERMITE_LIMIT: i64 = 512;
 
+/// The degree a floating-point argument means: cut to an integer, and below 0 where no integer is that large or NaN, as
+/// PyTorch's conversion on x86 has it.
+pub fn degree(n: f64) -> i64 {
+    if n.abs() < 9.2e18 { n as i64 } else { -1 }
+}
+
 /// T_n: first kind.
 pub fn chebyshev_polynomial_t(x: f64, n: i64) -> f64 {
     if x.abs() == 1.0 {

@@ -26,12 +26,13 @@ impl Row {
         }
     }
 
-    /// The function of `x` and, where it takes a second argument, `y`. A degree is cut to an integer, as in PyTorch.
+    /// The function of `x` and, where it takes a second argument, `y`; a degree becomes an integer by
+    /// `polynomial::degree`.
     pub fn call(&self, x: f64, y: f64) -> f64 {
         match self.function {
             Function::Unary(f) => f(x),
             Function::Binary(f) => f(x, y),
-            Function::Degree(f) => f(x, y as i64),
+            Function::Degree(f) => f(x, polynomial::degree(y)),
         }
     }
 }
