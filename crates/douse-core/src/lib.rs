@@ -1,5 +1,6 @@
 //! Data types, symbolic sizes, random numbers and errors shared by every part of Douse.
 
+pub mod bytes;
 pub mod dtype;
 pub mod error;
 pub mod float8;

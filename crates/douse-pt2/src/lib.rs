@@ -6,7 +6,7 @@
 //! gives an error, never a panic or an allocation that the file's size does not justify.
 
 pub mod argument;
-pub mod bytes;
+pub use douse_core::bytes;
 pub mod graph;
 pub mod meta;
 pub mod program;
