@@ -1,7 +1,10 @@
 //! Data types, symbolic sizes, random numbers and errors shared by every part of Douse.
 
+pub mod bytes;
 pub mod dtype;
 pub mod error;
+pub mod float8;
+pub mod philox;
 pub mod pointwise;
 pub mod scalar;
 pub mod sym;

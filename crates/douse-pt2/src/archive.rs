@@ -1,6 +1,6 @@
 //! Zip archives over shared bytes: entries that are stored are looked at where they lie.
 
-use crate::bytes::Bytes;
+use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use std::io::{Cursor, Read};
 use zip::read::{ArchiveOffset, Config};

@@ -7,7 +7,6 @@
 
 mod archive;
 pub mod argument;
-pub mod bytes;
 mod examples;
 mod foreign;
 pub mod graph;
@@ -27,7 +26,7 @@ mod weights;
 mod wire;
 
 pub use argument::{Argument, Complex, ConstantValue, NamedArgument, Sym};
-pub use bytes::Bytes;
+pub use douse_core::bytes::Bytes;
 pub use graph::{Graph, Node, SourceLine};
 pub use meta::{Device, Layout, MemoryFormat, TensorMeta};
 pub use program::{ExampleInput, ExportedProgram, model_names};

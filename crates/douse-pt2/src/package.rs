@@ -1,8 +1,8 @@
 //! A `.pt2` archive: which of its layouts it has, and where things are in it.
 
 use crate::archive::Archive;
-use crate::bytes::Bytes;
 use crate::foreign;
+use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 
 /// The model of an archive that holds one, as PyTorch names it.

@@ -1,7 +1,6 @@
 //! The exported program, opened.
 
 use crate::argument::ConstantValue;
-use crate::bytes::Bytes;
 use crate::examples;
 use crate::graph::Graph;
 use crate::package::Package;
@@ -9,6 +8,7 @@ use crate::pytree::TreeSpec;
 use crate::signature::{self, InputSpec, OutputSpec, Range};
 use crate::tensor::{StorageIds, TensorData};
 use crate::{weights, wire};
+use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use indexmap::IndexMap;
 use std::fs::File;

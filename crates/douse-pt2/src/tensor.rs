@@ -1,6 +1,6 @@
 //! Tensors whose values the file holds: weights, buffers, constants, example inputs.
 
-use crate::bytes::Bytes;
+use douse_core::bytes::Bytes;
 use douse_core::{DType, Error, Result};
 
 /// A tensor over a storage. Every element lies within the storage: that is checked when it is made.

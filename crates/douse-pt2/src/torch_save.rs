@@ -1,9 +1,9 @@
 //! What `torch.save` writes: a zip archive with a pickle, and a file for each storage the pickle refers to.
 
 use crate::archive::Archive;
-use crate::bytes::Bytes;
 use crate::pickle::{self, Value};
 use crate::tensor::{Storage, StorageIds};
+use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use indexmap::IndexMap;
 

@@ -1,12 +1,12 @@
 //! The tensors of a program: parameters, buffers and lifted constants, wherever the archive keeps them.
 
-use crate::bytes::Bytes;
 use crate::meta::{Layout, TensorMeta};
 use crate::package::{Package, Part};
 use crate::pickle::Value;
 use crate::symbolic::{SymInt, Symbolic};
 use crate::tensor::{Storage, StorageIds, TensorData};
 use crate::torch_save;
+use douse_core::bytes::Bytes;
 use douse_core::{Error, Result};
 use indexmap::IndexMap;
 use serde::Deserialize;
