@@ -1,10 +1,9 @@
 //! Bytes that are shared (a range of a mapped file or of memory) and bytes that are owned and aligned.
 
-use crate::{Code, Error, Result};
+use crate::{Error, Result};
 use memmap2::Mmap;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
-use std::path::Path;
 use std::sync::Arc;
 
 /// A range of bytes that many can hold. Clones and slices share what they were made from.
@@ -28,25 +27,6 @@ impl Bytes {
         let map = unsafe { Mmap::map(file) }?;
         let range = 0..map.len();
         Ok(Bytes { source: Source::Mapped(Arc::new(map)), range })
-    }
-
-    /// Maps the whole file at a path; it must not be truncated while mapped.
-    ///
-    /// # Errors
-    /// `AccessFailed` with the path, when it cannot be opened or mapped, or is not a regular file.
-    pub fn open(path: &Path) -> Result<Bytes> {
-        let failed = |e: std::io::Error| Error::new(Code::AccessFailed, format!("cannot read {}: {e}", path.display()));
-        let file = std::fs::File::open(path).map_err(failed)?;
-        if !file.metadata().map_err(failed)?.is_file() {
-            let message = format!("cannot read {}: not a regular file", path.display());
-            return Err(Error::new(Code::AccessFailed, message));
-        }
-        Bytes::map(&file).map_err(failed)
-    }
-
-    /// The part `range` of these bytes, or nothing where it runs past their end.
-    pub fn part(&self, range: Range<usize>) -> Option<Bytes> {
-        self.slice(range.start, range.end.checked_sub(range.start)?).ok()
     }
 
     /// The bytes from `start`, `len` of them, sharing the same source.
@@ -83,12 +63,6 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-impl PartialEq for Bytes {
-    fn eq(&self, other: &Bytes) -> bool {
-        **self == **other
-    }
-}
-
 impl From<Vec<u8>> for Bytes {
     fn from(memory: Vec<u8>) -> Bytes {
         Bytes { range: 0..memory.len(), source: Source::Memory(memory.into()) }
@@ -98,6 +72,12 @@ impl From<Vec<u8>> for Bytes {
 impl From<Arc<[u8]>> for Bytes {
     fn from(memory: Arc<[u8]>) -> Bytes {
         Bytes { range: 0..memory.len(), source: Source::Memory(memory) }
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Bytes) -> bool {
+        **self == **other
     }
 }
 
@@ -127,8 +107,9 @@ impl Aligned {
     /// # Errors
     /// Where there is not enough memory.
     pub fn zeros(len: usize) -> Result<Aligned> {
-        let lines = bytemuck::allocation::try_zeroed_vec(len.div_ceil(ALIGNMENT))
-            .map_err(|()| Error::new(Code::MemoryAllocationFailed, format!("there is no memory for {len} bytes")))?;
+        let lines = bytemuck::allocation::try_zeroed_vec(len.div_ceil(ALIGNMENT)).map_err(|()| {
+            Error::new(crate::Code::MemoryAllocationFailed, format!("there is no memory for {len} bytes"))
+        })?;
         Ok(Aligned { lines, len })
     }
 
@@ -165,28 +146,5 @@ impl DerefMut for Aligned {
 impl fmt::Debug for Aligned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.len)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slices_of_slices_stay_inside() {
-        let all = Bytes::from((0..10).collect::<Vec<u8>>());
-        let middle = all.part(2..8).unwrap();
-        assert_eq!(&*middle, &[2, 3, 4, 5, 6, 7]);
-        assert_eq!(&*middle.part(4..6).unwrap(), &[6, 7]);
-        assert!(middle.part(4..7).is_none());
-        assert!(middle.slice(usize::MAX, 2).is_err());
-        #[expect(clippy::reversed_empty_ranges)]
-        let reversed = middle.part(3..2);
-        assert!(reversed.is_none());
-    }
-
-    #[test]
-    fn a_directory_is_refused() {
-        assert_eq!(Bytes::open(&std::env::temp_dir()).unwrap_err().code, Code::AccessFailed);
     }
 }

@@ -5,6 +5,7 @@ pub mod dtype;
 pub mod error;
 pub mod float8;
 pub mod layout;
+pub mod math;
 pub mod philox;
 pub mod pointwise;
 pub mod scalar;

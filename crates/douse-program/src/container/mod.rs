@@ -20,11 +20,11 @@ mod flatbuffer;
 #[cfg(test)]
 mod hostile;
 mod layout;
+mod map;
 pub mod ptd;
 pub mod pte;
 pub mod schema;
 mod summary;
 
-pub use douse_core::Bytes;
 pub use layout::MIN_SEGMENT_ALIGNMENT;
 pub use summary::{MethodSummary, Summary};
