@@ -25,15 +25,69 @@ def from_square(function):
 
 # name: function to fit, interval, degree, weight of an error there
 FITS = {
-    "EXP: (e^r - 1 - r) / r^2": (lambda r: over(lambda r: mpmath.exp(r) - 1 - r, r, 2), -0.3467, 0.3467, 5, lambda r: abs(r) + 0.05),
-    "EXP2: (2^r - 1) / r": (lambda r: over(lambda r: mpmath.expm1(r * LN2), r, 1), -0.5, 0.5, 5, lambda r: abs(r) + 0.05),
-    "LOG: (ln(1 + f) - f + f^2 / 2) / f^3": (lambda f: over(lambda f: mpmath.log1p(f) - f + f * f / 2, f, 3), -0.2930, 0.4143, 8, lambda f: f * f + 0.002),
-    "LOG2: (log2(1 + f) - f) / f": (lambda f: over(lambda f: mpmath.log1p(f) / LN2 - f, f, 1), -0.2930, 0.4143, 9, lambda f: 1),
-    "TANH: (tanh(x) - x) / x^3, in x^2": (from_square(lambda x: over(lambda x: mpmath.tanh(x) - x, x, 3)), 0, 0.625**2, 4, lambda s: s + 0.005),
-    "ERF: (erf(x) - x) / x, in x^2": (from_square(lambda x: over(lambda x: mpmath.erf(x) - x, x, 1)), 0, 1, 6, lambda s: 1),
-    "ERFC: ln(erfc(x)) / x": (lambda x: over(lambda x: mpmath.log(mpmath.erfc(x)), x, 1), 1, 4, 7, lambda x: x * float(mpmath.erfc(x))),
-    "SIN: (sin(r) - r) / r^3, in r^2": (from_square(lambda r: over(lambda r: mpmath.sin(r) - r, r, 3)), 0, 0.7855**2, 3, lambda s: s + 0.005),
-    "COS: (cos(r) - 1 + r^2 / 2) / r^4, in r^2": (from_square(lambda r: over(lambda r: mpmath.cos(r) - 1 + r * r / 2, r, 4)), 0, 0.7855**2, 2, lambda s: s * s + 0.001),
+    "EXP: (e^r - 1 - r) / r^2": (
+        lambda r: over(lambda r: mpmath.exp(r) - 1 - r, r, 2),
+        -0.3467,
+        0.3467,
+        5,
+        lambda r: abs(r) + 0.05,
+    ),
+    "EXP2: (2^r - 1) / r": (
+        lambda r: over(lambda r: mpmath.expm1(r * LN2), r, 1),
+        -0.5,
+        0.5,
+        5,
+        lambda r: abs(r) + 0.05,
+    ),
+    "LOG: (ln(1 + f) - f + f^2 / 2) / f^3": (
+        lambda f: over(lambda f: mpmath.log1p(f) - f + f * f / 2, f, 3),
+        -0.2930,
+        0.4143,
+        8,
+        lambda f: f * f + 0.002,
+    ),
+    "LOG2: (log2(1 + f) - f) / f": (
+        lambda f: over(lambda f: mpmath.log1p(f) / LN2 - f, f, 1),
+        -0.2930,
+        0.4143,
+        9,
+        lambda f: 1,
+    ),
+    "TANH: (tanh(x) - x) / x^3, in x^2": (
+        from_square(lambda x: over(lambda x: mpmath.tanh(x) - x, x, 3)),
+        0,
+        0.625**2,
+        4,
+        lambda s: s + 0.005,
+    ),
+    "ERF: (erf(x) - x) / x, in x^2": (
+        from_square(lambda x: over(lambda x: mpmath.erf(x) - x, x, 1)),
+        0,
+        1,
+        6,
+        lambda s: 1,
+    ),
+    "ERFC: ln(erfc(x)) / x": (
+        lambda x: over(lambda x: mpmath.log(mpmath.erfc(x)), x, 1),
+        1,
+        4,
+        7,
+        lambda x: x * float(mpmath.erfc(x)),
+    ),
+    "SIN: (sin(r) - r) / r^3, in r^2": (
+        from_square(lambda r: over(lambda r: mpmath.sin(r) - r, r, 3)),
+        0,
+        0.7855**2,
+        3,
+        lambda s: s + 0.005,
+    ),
+    "COS: (cos(r) - 1 + r^2 / 2) / r^4, in r^2": (
+        from_square(lambda r: over(lambda r: mpmath.cos(r) - 1 + r * r / 2, r, 4)),
+        0,
+        0.7855**2,
+        2,
+        lambda s: s * s + 0.001,
+    ),
 }
 
 

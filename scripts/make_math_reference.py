@@ -12,9 +12,75 @@ import torch
 
 INF, NAN = float("inf"), float("nan")
 EDGES = [0.0, -0.0, INF, -INF, NAN]
-WIDE = EDGES + [1e-300, -1e-8, 1e-4, 0.25, -0.5, 0.75, 1.0, -1.0, 1.5, 2.0, -2.5, 3.25, 3.5, -5.5, 8.5, -9.75, 14.0, 23.5, 40.0, -100.5, 700.0]
-POSITIVE = EDGES + [-1.0, 1e-300, 1e-8, 1e-3, 0.1, 0.5, 1.0, 1.75, 2.0, 2.25, 3.0, 3.5, 5.25, 7.75, 10.0, 16.5, 24.5, 40.0, 100.25, 600.0, 1e4]
-UNIT = EDGES + [1e-300, 1e-20, -1e-9, 1e-3, 0.02, -0.1, 0.25, 0.3, 0.5, -0.625, 0.75, 0.9, 0.99, -0.999, 0.9999999, 1 - 2**-40, 1 - 2**-53, -1.0, 1.0, 1.5, -2.0]
+WIDE = EDGES + [
+    1e-300,
+    -1e-8,
+    1e-4,
+    0.25,
+    -0.5,
+    0.75,
+    1.0,
+    -1.0,
+    1.5,
+    2.0,
+    -2.5,
+    3.25,
+    3.5,
+    -5.5,
+    8.5,
+    -9.75,
+    14.0,
+    23.5,
+    40.0,
+    -100.5,
+    700.0,
+]
+POSITIVE = EDGES + [
+    -1.0,
+    1e-300,
+    1e-8,
+    1e-3,
+    0.1,
+    0.5,
+    1.0,
+    1.75,
+    2.0,
+    2.25,
+    3.0,
+    3.5,
+    5.25,
+    7.75,
+    10.0,
+    16.5,
+    24.5,
+    40.0,
+    100.25,
+    600.0,
+    1e4,
+]
+UNIT = EDGES + [
+    1e-300,
+    1e-20,
+    -1e-9,
+    1e-3,
+    0.02,
+    -0.1,
+    0.25,
+    0.3,
+    0.5,
+    -0.625,
+    0.75,
+    0.9,
+    0.99,
+    -0.999,
+    0.9999999,
+    1 - 2**-40,
+    1 - 2**-53,
+    -1.0,
+    1.0,
+    1.5,
+    -2.0,
+]
 SMALL = EDGES + [-1.25, -0.75, 0.5, 1.0, 2.5, 3e5]
 GAMMA_FIRST = [0.0, 1e-3, 0.3, 1.0, 2.5, 10.0, 30.0, 200.0, 1e4, INF, NAN, -1.0]
 GAMMA_SECOND = [0.0, 1e-6, 0.2, 1.0, 2.75, 9.0, 35.0, 190.0, 1.01e4, INF, NAN, -0.5]
@@ -71,15 +137,40 @@ def rows():
         "remainder": (torch.remainder, SMALL, SMALL),
         "igamma": (torch.igamma, GAMMA_FIRST, GAMMA_SECOND),
         "igammac": (torch.igammac, GAMMA_FIRST, GAMMA_SECOND),
-        "zeta": (special.zeta, [1.0, 0.5, 1.5, 2.0, 3.0, 7.0, 30.0, NAN], [0.0, 0.1, 1.0, 2.5, 30.0, 1e6, -1.0, -0.25, -3.6, NAN, INF]),
-        "polygamma": (lambda n, x: special.polygamma(int(n), x), [0.0, 1.0, 2.0, 3.0, 7.0], [0.1, 1.0, 2.5, 12.0, 150.0, -0.25, -3.6, 0.0, -2.0, NAN, INF]),
+        "zeta": (
+            special.zeta,
+            [1.0, 0.5, 1.5, 2.0, 3.0, 7.0, 30.0, NAN],
+            [0.0, 0.1, 1.0, 2.5, 30.0, 1e6, -1.0, -0.25, -3.6, NAN, INF],
+        ),
+        "polygamma": (
+            lambda n, x: special.polygamma(int(n), x),
+            [0.0, 1.0, 2.0, 3.0, 7.0],
+            [0.1, 1.0, 2.5, 12.0, 150.0, -0.25, -3.6, 0.0, -2.0, NAN, INF],
+        ),
         "logaddexp": (torch.logaddexp, SMALL, SMALL),
         "logaddexp2": (torch.logaddexp2, SMALL, SMALL),
         "xlog1py": (special.xlog1py, SMALL, SMALL),
         "xlogy": (torch.xlogy, SMALL, SMALL),
-        "round_decimals": (lambda x, n: torch.round(x, decimals=int(n)), [2.675, -1234.5678, 0.125, 1e300, INF, NAN], [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]),
+        "round_decimals": (
+            lambda x, n: torch.round(x, decimals=int(n)),
+            [2.675, -1234.5678, 0.125, 1e300, INF, NAN],
+            [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0],
+        ),
     }
-    for kind in ("chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p", "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w"):
+    for kind in (
+        "chebyshev_polynomial_t",
+        "chebyshev_polynomial_u",
+        "chebyshev_polynomial_v",
+        "chebyshev_polynomial_w",
+        "hermite_polynomial_h",
+        "hermite_polynomial_he",
+        "laguerre_polynomial_l",
+        "legendre_polynomial_p",
+        "shifted_chebyshev_polynomial_t",
+        "shifted_chebyshev_polynomial_u",
+        "shifted_chebyshev_polynomial_v",
+        "shifted_chebyshev_polynomial_w",
+    ):
         binary[kind] = (getattr(special, kind), POINTS, [float(n) for n in DEGREES])
     for name, (function, xs) in unary.items():
         yield name, function, [(x,) for x in xs]

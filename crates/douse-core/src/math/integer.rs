@@ -10,6 +10,16 @@ pub fn floor_divide(a: i64, b: i64) -> i64 {
     if inexact && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
 }
 
+/// The quotient rounded towards zero; 0 for a zero divisor.
+pub fn trunc_divide(a: i64, b: i64) -> i64 {
+    if b == 0 { 0 } else { a.wrapping_div(b) }
+}
+
+/// The remainder of `trunc_divide`, with the dividend's sign; 0 for a zero divisor.
+pub fn fmod(a: i64, b: i64) -> i64 {
+    if b == 0 { 0 } else { a.wrapping_rem(b) }
+}
+
 /// The remainder of `floor_divide`, with the divisor's sign; 0 for a zero divisor.
 pub fn remainder(a: i64, b: i64) -> i64 {
     if b == 0 {
@@ -73,10 +83,12 @@ mod tests {
         {
             assert_eq!((floor_divide(a, b), remainder(a, b)), (quotient, rest), "{a} {b}");
             assert_eq!(quotient * b + rest, a);
+            assert_eq!(trunc_divide(a, b) * b + fmod(a, b), a);
+            assert!(fmod(a, b).signum() * a.signum() >= 0);
         }
         assert_eq!(floor_divide(i64::MIN, -1), i64::MIN);
         assert_eq!(remainder(i64::MIN, -1), 0);
-        assert_eq!((floor_divide(5, 0), remainder(5, 0)), (0, 0));
+        assert_eq!([floor_divide(5, 0), remainder(5, 0), trunc_divide(5, 0), fmod(5, 0)], [0; 4]);
     }
 
     #[test]

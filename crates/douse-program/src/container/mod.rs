@@ -12,7 +12,6 @@
 //! and the destination is replaced only once all of it is on disk.
 
 mod atomic;
-mod bytes;
 mod check;
 mod decode;
 mod encode;
@@ -21,11 +20,11 @@ mod flatbuffer;
 #[cfg(test)]
 mod hostile;
 mod layout;
+mod map;
 pub mod ptd;
 pub mod pte;
 pub mod schema;
 mod summary;
 
-pub use bytes::Bytes;
 pub use layout::MIN_SEGMENT_ALIGNMENT;
 pub use summary::{MethodSummary, Summary};
