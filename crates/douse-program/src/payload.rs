@@ -16,6 +16,8 @@ pub const VERSION: u32 = 1;
 pub struct Payload {
     /// What the method was lowered for: `cpu`, `sm_90`.
     pub targets: Vec<String>,
+    /// Names, without `.ptd`, of the files of weights that stand beside the program; none: all is in the program.
+    pub data_files: Vec<String>,
     pub plan: Plan,
 }
 

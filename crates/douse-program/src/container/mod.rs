@@ -26,5 +26,6 @@ pub mod pte;
 pub mod schema;
 mod summary;
 
+pub use atomic::replace;
 pub use layout::MIN_SEGMENT_ALIGNMENT;
 pub use summary::{MethodSummary, Summary};
