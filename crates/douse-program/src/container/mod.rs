@@ -21,10 +21,12 @@ mod flatbuffer;
 mod hostile;
 mod layout;
 mod map;
+mod named;
 pub mod ptd;
 pub mod pte;
 pub mod schema;
 mod summary;
 
 pub use layout::MIN_SEGMENT_ALIGNMENT;
+pub use named::NamedData;
 pub use summary::{MethodSummary, Summary};
