@@ -235,6 +235,7 @@ fn tensors_must_lie_in_their_payloads() {
     };
     let config = config(&[("w", "weight_0", META)]);
     assert!(with(&config, &[0; 7]).contains("w: a float32 tensor of sizes [2]"));
+    assert!(with(&config, b"").contains("w: the file describes the tensor and holds no values for it"));
     assert!(with(&config.replace("weight_0", "weight_9"), &[0; 8]).contains("in `weight_9`, which the archive lacks"));
     assert!(with(&config.replace(r#""as_int": 1"#, r#""as_int": -1"#), &[0; 8]).contains("stride or offset -1"));
     assert!(with(&config.replace(r#""layout": 7"#, r#""layout": 1"#), &[0; 8]).contains("SparseCoo"));
