@@ -16,11 +16,15 @@
 pub mod args;
 mod control;
 mod create;
+mod data;
 pub mod importer;
+mod join;
 mod matmul;
+mod pad;
 mod pointwise;
 mod program;
 pub mod promote;
+mod rearrange;
 mod reduce;
 mod symbols;
 mod table;
