@@ -57,6 +57,12 @@ impl Deref for Bytes {
     }
 }
 
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(memory: Vec<u8>) -> Bytes {
         Bytes { range: 0..memory.len(), source: Source::Memory(memory.into()) }
@@ -66,6 +72,12 @@ impl From<Vec<u8>> for Bytes {
 impl From<Arc<[u8]>> for Bytes {
     fn from(memory: Arc<[u8]>) -> Bytes {
         Bytes { range: 0..memory.len(), source: Source::Memory(memory) }
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Bytes) -> bool {
+        **self == **other
     }
 }
 

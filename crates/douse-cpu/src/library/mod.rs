@@ -13,6 +13,7 @@ pub mod linalg;
 pub mod matmul;
 mod matvec;
 pub mod nonzero;
+pub mod run;
 pub mod scratch;
 pub mod search;
 pub mod segment;
@@ -20,3 +21,6 @@ mod simd;
 pub mod sort;
 pub mod tensor;
 pub mod work;
+
+pub use run::run;
+pub use scratch::Scratch;
