@@ -23,7 +23,7 @@ macro_rules! by_dtype {
     ($dtype:expr, $what:literal, $t:ident, [$($d:ident $type:ty),*], $body:expr) => {
         match $dtype {
             $(DType::$d => { type $t = $type; $body })*
-            other => Err(Error::not_supported(format!("{} of {other} on the CPU", $what))),
+            other => Err(Error::not_supported(format!("{} of {other} is not supported on the CPU", $what))),
         }
     };
 }
@@ -49,7 +49,10 @@ macro_rules! by_number {
 macro_rules! by_order {
     ($dtype:expr, $what:literal, $t:ident, $body:expr) => {
         match $dtype {
-            DType::Bool => { type $t = u8; $body }
+            DType::Bool => {
+                type $t = u8;
+                $body
+            }
             d => by_number!(d, $what, $t, $body, $body),
         }
     };
@@ -103,7 +106,9 @@ pub fn run(library: &Library, context: &mut Context<'_, '_>, scratch: &Scratch) 
         Library::Sort { input, values, indices, descending } => {
             order(context, [input, values, indices], work, false, *descending)
         }
-        Library::TopK { input, values, indices, largest } => order(context, [input, values, indices], work, true, *largest),
+        Library::TopK { input, values, indices, largest } => {
+            order(context, [input, values, indices], work, true, *largest)
+        }
         Library::Nonzero { mask, out, symbol } => {
             let (read, written) = context.views(&[mask], &[out])?;
             let ([mask], [mut out]) = (exactly(read)?, exactly(written)?);
@@ -262,7 +267,8 @@ fn linear_algebra(
     work: &Work,
 ) -> Result<()> {
     let (read, mut written) = context.views(&inputs.iter().collect::<Vec<_>>(), &outputs.iter().collect::<Vec<_>>())?;
-    let dtype = read.first().map(|input| input.shape.dtype).ok_or_else(|| Error::internal("linear algebra of nothing"))?;
+    let dtype =
+        read.first().map(|input| input.shape.dtype).ok_or_else(|| Error::internal("linear algebra of nothing"))?;
     let others = read.iter().map(|x| x.shape.dtype).chain(written.iter().map(|x| x.shape.dtype));
     same_dtype(dtype, &others.collect::<Vec<_>>())?;
     by_dtype!(dtype, "linear algebra", T, [F32 f32, F64 f64], {
@@ -270,4 +276,86 @@ fn linear_algebra(
         let mut outputs = written.iter_mut().map(tensor_mut).collect::<Result<Vec<TensorMut<T>>>>()?;
         linalg(kind, &inputs, &mut outputs, work)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Memory, Region};
+    use crate::threads::Threads;
+    use douse_core::sym::Expr;
+    use douse_program::plan::{Buffer, BufferKind, Plan};
+
+    fn view(buffer: u32, sizes: &[i64], strides: &[i64]) -> View {
+        let exprs = |x: &[i64]| x.iter().map(|x| Expr::int(*x)).collect();
+        View { buffer, offset: Expr::int(0), sizes: exprs(sizes), strides: exprs(strides) }
+    }
+
+    /// Runs a step over buffers given as dtype and bytes; returns the first symbol.
+    fn run_over(library: &Library, buffers: &mut [(DType, Vec<u8>)]) -> Result<Option<i64>> {
+        let plan = Plan {
+            name: "forward".into(),
+            symbols: vec![],
+            inputs: vec![],
+            outputs: vec![],
+            buffers: buffers
+                .iter()
+                .map(|(dtype, bytes)| Buffer {
+                    dtype: *dtype,
+                    elements: Expr::int((bytes.len() / dtype.size()) as i64),
+                    kind: BufferKind::Temporary { place: None },
+                })
+                .collect(),
+            kernels: vec![],
+            steps: vec![],
+            messages: vec![],
+            in_spec: None,
+            out_spec: None,
+        };
+        let mut memory = Memory::new(buffers.len());
+        for (i, (_, bytes)) in buffers.iter_mut().enumerate() {
+            memory.set(i as u32, Region::writable(bytes));
+        }
+        let mut symbols = [None];
+        let threads = Threads::one();
+        let mut context = Context { plan: &plan, memory: &mut memory, symbols: &mut symbols, threads: &threads };
+        run(library, &mut context, &Scratch::default())?;
+        Ok(symbols[0])
+    }
+
+    fn bytes<T: Pod>(values: &[T]) -> Vec<u8> {
+        bytemuck::cast_slice(values).to_vec()
+    }
+
+    #[test]
+    fn steps_find_their_buffers_and_dtypes() {
+        let a = view(0, &[2, 2], &[2, 1]);
+        let step = Library::MatMul { a: a.clone(), b: view(1, &[2, 2], &[1, 2]), out: view(2, &[2, 2], &[2, 1]) };
+        let mut buffers = [
+            (DType::I16, bytes(&[1i16, 2, 3, 4])),
+            (DType::I16, bytes(&[1i16, 0, 1, 1])),
+            (DType::I16, bytes(&[0i16; 4])),
+        ];
+        run_over(&step, &mut buffers).unwrap();
+        assert_eq!(buffers[2].1, bytes(&[1i16, 3, 3, 7]));
+
+        let step = Library::Nonzero { mask: a, out: view(1, &[4, 2], &[2, 1]), symbol: 0 };
+        let mut buffers = [(DType::Bool, vec![0, 1, 1, 0]), (DType::I64, bytes(&[0i64; 8]))];
+        assert_eq!(run_over(&step, &mut buffers).unwrap(), Some(2));
+        assert_eq!(buffers[1].1[..32], bytes(&[0i64, 1, 1, 0]));
+    }
+
+    #[test]
+    fn other_dtypes_are_refused() {
+        let step = Library::MatMul {
+            a: view(0, &[1, 1], &[1, 1]),
+            b: view(1, &[1, 1], &[1, 1]),
+            out: view(2, &[1, 1], &[1, 1]),
+        };
+        let mut float8 = [(); 3].map(|()| (DType::F8E5M2, vec![0u8]));
+        let error = run_over(&step, &mut float8).unwrap_err();
+        assert_eq!(error.message, "a matrix product of float8_e5m2 is not supported on the CPU");
+        let mut mixed = [(DType::F32, vec![0u8; 4]), (DType::F64, vec![0; 8]), (DType::F32, vec![0; 4])];
+        assert!(run_over(&step, &mut mixed).is_err());
+    }
 }

@@ -3,7 +3,7 @@
 use douse_core::pointwise::Combine;
 use douse_core::{Error, Result};
 
-use super::element::{Float, Number, Real};
+use super::element::{Float, Real};
 use super::simd::vectorised;
 use super::tensor::{Tensor, TensorMut, numel};
 use super::work::Work;

@@ -192,7 +192,7 @@ impl<T: Float> Rows<'_, T> {
                 mask.apply(row.mask, first + start, scores);
             }
             let mut new = max(scores);
-            if !(new > state.max) {
+            if new < state.max {
                 new = state.max;
             }
             if new == T::Wide::NEG_INFINITY {

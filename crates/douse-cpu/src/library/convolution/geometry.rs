@@ -85,7 +85,7 @@ impl Geometry {
         let agree = input[0] == output[0]
             && input[1] == in_channels * groups
             && output[1] == out_channels * groups
-            && weight[0] % groups == 0
+            && weight[0].is_multiple_of(groups)
             && bias.is_none_or(|sizes| *sizes == [output[1]]);
         if !agree {
             return Err(fault("the channels, or the bias, do not agree"));

@@ -10,8 +10,7 @@ pub fn cholesky(n: usize, a: &[f64]) -> Result<Vec<f64>, usize> {
         for j in 0..=i {
             let rest = a[i * n + j] - dot(&l[i * n..i * n + j], &l[j * n..j * n + j]);
             if i == j {
-                // Written so that NaN fails too.
-                if !(rest > 0.0) {
+                if rest <= 0.0 || rest.is_nan() {
                     return Err(i + 1);
                 }
                 l[i * n + i] = rest.sqrt();
