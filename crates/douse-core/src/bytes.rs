@@ -57,6 +57,12 @@ impl Deref for Bytes {
     }
 }
 
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(memory: Vec<u8>) -> Bytes {
         Bytes { range: 0..memory.len(), source: Source::Memory(memory.into()) }

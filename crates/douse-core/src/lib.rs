@@ -4,6 +4,7 @@ pub mod bytes;
 pub mod dtype;
 pub mod error;
 pub mod float8;
+pub mod math;
 pub mod philox;
 pub mod pointwise;
 pub mod scalar;

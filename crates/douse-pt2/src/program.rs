@@ -1,12 +1,18 @@
 //! The exported program, opened.
 
 use crate::argument::ConstantValue;
-use crate::bytes::Bytes;
+use crate::examples;
 use crate::graph::Graph;
+use crate::package::Package;
 use crate::pytree::TreeSpec;
-use crate::signature::{InputSpec, OutputSpec, Range};
-use crate::tensor::TensorData;
+use crate::signature::{self, InputSpec, OutputSpec, Range};
+use crate::tensor::{StorageIds, TensorData};
+use crate::{weights, wire};
+use douse_core::bytes::Bytes;
+use douse_core::{Code, Error, Result};
 use indexmap::IndexMap;
+use std::fs::File;
+use std::path::Path;
 
 /// A program as `torch.export.save` wrote it.
 #[derive(Clone, Debug)]
@@ -48,4 +54,104 @@ pub struct ExportedProgram {
 pub enum ExampleInput {
     Tensor(TensorData),
     Value(ConstantValue),
+}
+
+impl ExportedProgram {
+    /// Maps a file and reads the program in it: the only one, or the one called `model`.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is something other than a `.pt2` archive, is damaged, or holds what this version
+    /// does not know. Messages name the file and the place in it.
+    pub fn open(path: &Path) -> Result<ExportedProgram> {
+        map(path).and_then(|bytes| read(bytes, None)).map_err(|error| error.at(path.display()))
+    }
+
+    /// As [`open`](Self::open), for the model of this name.
+    pub fn open_model(path: &Path, model: &str) -> Result<ExportedProgram> {
+        map(path).and_then(|bytes| read(bytes, Some(model))).map_err(|error| error.at(path.display()))
+    }
+
+    /// As [`open`](Self::open), for a file that is in memory.
+    pub fn from_bytes(bytes: Bytes) -> Result<ExportedProgram> {
+        read(bytes, None)
+    }
+
+    /// The user inputs among the input specifications, in the order of the caller's flattened arguments.
+    pub fn user_inputs(&self) -> impl Iterator<Item = &InputSpec> {
+        self.input_specs.iter().filter(|spec| spec.is_user())
+    }
+
+    /// The user outputs among the output specifications, in the order of the flattened results.
+    pub fn user_outputs(&self) -> impl Iterator<Item = &OutputSpec> {
+        self.output_specs.iter().filter(|spec| spec.is_user())
+    }
+}
+
+/// The names of the models that an archive holds.
+///
+/// # Errors
+/// As [`ExportedProgram::open`].
+pub fn model_names(path: &Path) -> Result<Vec<String>> {
+    let package = map(path).and_then(Package::open).map_err(|error| error.at(path.display()))?;
+    Ok(package.models)
+}
+
+fn map(path: &Path) -> Result<Bytes> {
+    let failed = |error: std::io::Error| {
+        let code = if error.kind() == std::io::ErrorKind::NotFound { Code::NotFound } else { Code::AccessFailed };
+        Error::new(code, format!("cannot be read: {error}"))
+    };
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(Error::invalid_argument("this is a directory; give the .pt2 file itself"));
+    }
+    if metadata.len() == 0 {
+        // An empty file cannot be mapped.
+        return Ok(Vec::new().into());
+    }
+    Bytes::map(&file).map_err(failed)
+}
+
+fn read(bytes: Bytes, model: Option<&str>) -> Result<ExportedProgram> {
+    let mut package = Package::open(bytes)?;
+    let name = package.choose(model)?;
+    let (json, entry) = package.program(&name)?;
+    let program = wire::read(&json).map_err(|error| error.at(entry))?;
+    let mut ids = StorageIds::default();
+    let weights = weights::read(&mut package, &name, &mut ids)?;
+
+    let module = program.graph_module;
+    let fields = module.treespec_namedtuple_fields.into_iter().map(|(kind, tuple)| (kind, tuple.field_names));
+    let fields: IndexMap<String, Vec<String>> = fields.collect();
+    let call = module.module_call_graph.into_iter().find(|call| call.fqn.is_empty()).and_then(|call| call.signature);
+    let in_spec = call.as_ref().and_then(|call| TreeSpec::read(&call.in_spec, &fields));
+    let out_spec = call.as_ref().and_then(|call| TreeSpec::read(&call.out_spec, &fields));
+    let forward_arg_names = call.and_then(|call| call.forward_arg_names);
+
+    let (mut input_specs, mut output_specs) = (module.signature.input_specs, module.signature.output_specs);
+    signature::label_inputs(&mut input_specs, in_spec.as_ref(), forward_arg_names.as_deref());
+    signature::label_outputs(&mut output_specs, out_spec.as_ref());
+    signature::check(&module.graph, &input_specs, &output_specs, &weights.tensors)?;
+
+    let users = input_specs.iter().filter(|spec| spec.is_user()).count();
+    let example_inputs = examples::read(&mut package, &name, in_spec.as_ref(), users, &mut ids);
+    Ok(ExportedProgram {
+        name,
+        graph: module.graph,
+        input_specs,
+        output_specs,
+        ranges: program.range_constraints.into_iter().map(|(symbol, range)| (symbol, range.into())).collect(),
+        tensors: weights.tensors,
+        custom_objects: weights.custom_objects,
+        in_spec,
+        out_spec,
+        forward_arg_names,
+        example_inputs,
+        guards_code: program.guards_code,
+        verifiers: program.verifiers,
+        opset_version: program.opset_version,
+        schema_version: (program.schema_version.major, program.schema_version.minor),
+        torch_version: program.torch_version,
+    })
 }

@@ -1,6 +1,6 @@
 //! Tensors whose values the file holds: weights, buffers, constants, example inputs.
 
-use crate::bytes::Bytes;
+use douse_core::bytes::Bytes;
 use douse_core::{DType, Error, Result};
 
 /// A tensor over a storage. Every element lies within the storage: that is checked when it is made.
@@ -13,12 +13,30 @@ pub struct TensorData {
     storage: Storage,
 }
 
+/// PyTorch has no tensors of more dimensions.
+pub(crate) const MAX_RANK: usize = 64;
+
 /// Bytes of the file that one or more tensors look at.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// Tensors with the same number share memory; numbers are those of one opened program.
     pub id: usize,
     pub bytes: Bytes,
+}
+
+/// Numbers the storages of a program.
+#[derive(Debug, Default)]
+pub(crate) struct StorageIds {
+    next: usize,
+}
+
+impl StorageIds {
+    /// A storage that no tensor has yet.
+    pub(crate) fn storage(&mut self, bytes: Bytes) -> Storage {
+        let id = self.next;
+        self.next += 1;
+        Storage { id, bytes }
+    }
 }
 
 impl TensorData {
@@ -35,6 +53,10 @@ impl TensorData {
     ) -> Result<TensorData> {
         if sizes.len() != strides.len() {
             let message = format!("a tensor has {} sizes and {} strides", sizes.len(), strides.len());
+            return Err(Error::invalid_program(message));
+        }
+        if sizes.len() > MAX_RANK {
+            let message = format!("a tensor has {} dimensions; {MAX_RANK} is the most", sizes.len());
             return Err(Error::invalid_program(message));
         }
         let end = end(&sizes, &strides, storage_offset).and_then(|end| end.checked_mul(dtype.size()));
