@@ -73,6 +73,11 @@ impl<'m> Region<'m> {
         if first < 0 || last < 0 || first >= elements || last >= elements { Err(Outside) } else { Ok(()) }
     }
 
+    /// Whether the two begin at the same byte.
+    pub fn begins_with(&self, other: &Region) -> bool {
+        self.start == other.start
+    }
+
     /// `out[k] = f(element first + k * stride)`.
     #[inline(always)]
     pub fn read<T: Pod, L>(&self, first: i64, stride: i64, out: &mut [L], f: impl Fn(T) -> L) -> Result<(), Outside> {
@@ -152,6 +157,22 @@ impl<'m> Region<'m> {
         for (value, &i) in values.iter().zip(index) {
             // SAFETY: every index is below the number of elements, as checked, and the region may be written.
             unsafe { base.wrapping_offset(i as isize).write_unaligned(f(*value)) };
+        }
+        Ok(())
+    }
+
+    /// `element index[k] = f(element index[k], values[k])`, in order, each seeing what the ones before it wrote.
+    #[inline(always)]
+    pub fn update<T: Pod, L: Copy>(&self, index: &[i64], values: &[L], f: impl Fn(T, L) -> T) -> Result<(), Outside> {
+        let elements = (self.len / size_of::<T>()) as u64;
+        if !self.writable || !index.iter().fold(true, |inside, &i| inside & ((i as u64) < elements)) {
+            return Err(Outside);
+        }
+        let base = self.start.cast::<T>();
+        for (value, &i) in values.iter().zip(index) {
+            let element = base.wrapping_offset(i as isize);
+            // SAFETY: every index is below the number of elements, as checked, and the region may be written.
+            unsafe { element.write_unaligned(f(element.read_unaligned(), *value)) };
         }
         Ok(())
     }

@@ -3,6 +3,8 @@
 use douse_core::DType;
 use pulp::{Arch, Simd, WithSimd};
 
+use super::scalar::Bits;
+
 /// Most lanes of a block: a few registers of them fit the first-level cache.
 pub(crate) const LANES: usize = 512;
 
@@ -90,7 +92,7 @@ pub(crate) struct Registers {
 }
 
 /// A type of lanes.
-pub(crate) trait Lane: bytemuck::Pod + Default + PartialOrd {
+pub(crate) trait Lane: bytemuck::Pod + Default + PartialOrd + Bits {
     fn bank(registers: &Registers) -> &Bank<Self>;
     fn bank_mut(registers: &mut Registers) -> &mut Bank<Self>;
 }
@@ -118,6 +120,16 @@ impl Registers {
             Class::F64 => grow(&mut self.f64, count),
             Class::I64 => grow(&mut self.i64, count),
             Class::Bool => grow(&mut self.bool, count),
+        }
+    }
+
+    /// Makes a register hold `n` values of its own.
+    pub fn spread_out(&mut self, class: Class, slot: usize, n: usize) {
+        match class {
+            Class::F32 => drop(self.f32[slot].many(n)),
+            Class::F64 => drop(self.f64[slot].many(n)),
+            Class::I64 => drop(self.i64[slot].many(n)),
+            Class::Bool => drop(self.bool[slot].many(n)),
         }
     }
 
@@ -308,13 +320,7 @@ impl Loops {
 
     /// All lanes combined: in `PARTIALS` strands, which are then combined pairwise.
     #[inline(always)]
-    pub fn fold<A: Lane, R: Lane>(
-        &self,
-        a: &[A],
-        start: R,
-        f: impl Fn(R, A) -> R,
-        combine: impl Fn(R, R) -> R,
-    ) -> R {
+    pub fn fold<A: Lane, R: Lane>(&self, a: &[A], start: R, f: impl Fn(R, A) -> R, combine: impl Fn(R, R) -> R) -> R {
         let mut partial = self.arch.dispatch(Fold { a, start, f });
         let mut width = PARTIALS / 2;
         while width > 0 {
@@ -324,5 +330,34 @@ impl Loops {
             width /= 2;
         }
         partial[0]
+    }
+}
+
+struct Slices<'a, A, R, F> {
+    a: &'a [A],
+    out: &'a mut [R],
+    f: F,
+}
+
+impl<A, R, F: Fn(&[A], &mut [R])> WithSimd for Slices<'_, A, R, F> {
+    type Output = ();
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        (self.f)(self.a, self.out);
+    }
+}
+
+impl Loops {
+    /// A function of whole slices.
+    #[inline(always)]
+    pub fn slices<A: Lane, R: Lane>(&self, a: Arg<A>, out: &mut Slot<R>, n: usize, f: impl Fn(&[A], &mut [R])) {
+        match a {
+            Arg::One(a) => {
+                let mut value = [R::default()];
+                f(&[a], &mut value);
+                out.set_one(value[0]);
+            }
+            Arg::Many(a) => self.arch.dispatch(Slices { a, out: out.many(n), f }),
+        }
     }
 }
