@@ -1,1 +1,7 @@
-//! Compiles an exported program to a plan
+//! Compiles an exported program to a plan.
+//!
+//! ```text
+//! ExportedProgram ──import──▶ Module ──passes──▶ Module ──fuse──▶ kernels ──plan──▶ Plan
+//! ```
+
+pub mod import;

@@ -724,13 +724,7 @@ impl Builder {
         let channels = if conv.transposed { &sw[1] * conv.groups } else { sw[0].clone() };
         let mut shape = vec![si[0].clone(), channels];
         for d in 0..spatial {
-            let reach = &(&sw[d + 2] - 1) * conv.dilation[d];
-            let pads = &conv.padding[d] + &conv.padding_end[d];
-            shape.push(if conv.transposed {
-                &(&(&(&(&si[d + 2] - 1) * conv.stride[d]) - &pads) + &reach) + (conv.output_padding[d] + 1)
-            } else {
-                (&(&si[d + 2] + &pads) - &(&reach + 1)).floor_div(&Expr::int(conv.stride[d])) + 1
-            });
+            shape.push(conv.out_size(d, &si[d + 2], &sw[d + 2]));
         }
         let operands = [input, weight].into_iter().chain(bias).collect();
         Ok(self.push1(Op::Convolution(Box::new(conv)), operands, dtype, shape))

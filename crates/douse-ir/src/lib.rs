@@ -10,8 +10,13 @@
 //! [`Expr`]: douse_core::sym::Expr
 
 pub mod build;
+mod cursor;
 pub mod graph;
 pub mod op;
+mod parse;
+mod print;
+mod rules;
+pub mod verify;
 
 pub use build::{Builder, coordinates, shape_text};
 pub use graph::{
@@ -19,3 +24,5 @@ pub use graph::{
     StateDecl, Value, ValueInfo, Write, WriteTarget,
 };
 pub use op::{Convolution, Op};
+pub use print::node_text;
+pub use verify::{Fault, verified, verify};

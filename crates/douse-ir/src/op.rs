@@ -176,6 +176,19 @@ pub struct Convolution {
     pub output_padding: Vec<i64>,
 }
 
+impl Convolution {
+    /// The size of the result's spatial dimension `d`, for the sizes of the input and of the weight.
+    pub fn out_size(&self, d: usize, input: &Expr, kernel: &Expr) -> Expr {
+        let reach = &(kernel - 1) * self.dilation[d];
+        let pads = &self.padding[d] + &self.padding_end[d];
+        if self.transposed {
+            &(&(&(&(input - 1) * self.stride[d]) - &pads) + &reach) + (self.output_padding[d] + 1)
+        } else {
+            (&(input + &pads) - &(&reach + 1)).floor_div(&Expr::int(self.stride[d])) + 1
+        }
+    }
+}
+
 impl Op {
     /// The first word of the text form.
     pub fn name(&self) -> &'static str {

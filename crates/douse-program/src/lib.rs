@@ -1,6 +1,14 @@
 //! The program file: plan, kernels, container.
 
+pub mod bounds;
+pub mod check;
 pub mod container;
+pub mod file;
 pub mod kernel;
 pub mod library;
+pub mod payload;
 pub mod plan;
+mod print;
+#[cfg(test)]
+mod sample;
+mod wire;

@@ -69,8 +69,7 @@ pub(crate) fn not_a_zip(bytes: &[u8]) -> Error {
     if b"PK\x03\x04".starts_with(bytes.get(..4).unwrap_or(bytes)) {
         return refusal("a truncated zip archive", "make it or copy it again");
     }
-    let head = bytes.get(..512).unwrap_or(bytes);
-    if std::str::from_utf8(head).is_ok_and(|text| text.chars().all(|c| !c.is_control() || c.is_whitespace())) {
+    if is_text(bytes.get(..512).unwrap_or(bytes)) {
         return refusal("a text file", EXPORT);
     }
     refusal("of a kind that is not known", EXPORT)
@@ -87,6 +86,18 @@ pub(crate) fn not_a_pt2<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Err
 
 fn refusal(what: &str, advice: &str) -> Error {
     Error::invalid_program(format!("the file is not a .pt2 archive, it is {what}; {advice}"))
+}
+
+/// UTF-8 without control characters; the last character may be cut.
+fn is_text(head: &[u8]) -> bool {
+    let text = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(head.get(..error.valid_up_to()).unwrap_or_default()).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    !text.is_empty() && text.chars().all(|c| !c.is_control() || c.is_whitespace())
 }
 
 /// A length, then a JSON object of that length.
@@ -113,7 +124,7 @@ mod tests {
 
     #[test]
     fn files_are_called_what_they_are() {
-        let cases: [(&[u8], &str); 12] = [
+        let cases: [(&[u8], &str); 13] = [
             (b"", "empty"),
             (b"P", "truncated zip"),
             (b"PK\x03\x04rest", "truncated zip"),
@@ -124,6 +135,7 @@ mod tests {
             (b"\x08\x08\x12\x07pytorch\x1a", "ONNX"),
             (b"import torch\n", "text"),
             ("d\u{e9}j\u{e0} vu".as_bytes(), "text"),
+            ("d\u{e9}".as_bytes().split_last().unwrap().1, "text"),
             (b"\x7fELF\x02", "ELF"),
             (b"\xff\xfe\x00\x01\x02", "not known"),
         ];

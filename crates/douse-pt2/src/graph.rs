@@ -103,16 +103,27 @@ impl Node {
         self.metadata.get("torch_fn").map(String::as_str)
     }
 
-    /// The user's own line of Python: the innermost frame outside installed packages, else outside PyTorch, else any.
+    /// The user's own line of Python: the innermost frame outside installed packages, else outside PyTorch.
     pub fn source_line(&self) -> Option<SourceLine<'_>> {
         let frames = frames(self.stack_trace()?);
-        let find = |skip: &[&str]| {
-            frames.iter().rev().find(|frame| !skip.iter().any(|part| frame.file.contains(part))).copied()
-        };
-        find(&["site-packages", "dist-packages", "/torch/", "\\torch\\", "<"])
-            .or_else(|| find(&["/torch/", "\\torch\\", "<"]))
-            .or_else(|| frames.last().copied())
+        let own = |frame: &&SourceLine<'_>| !is_generated(frame.file) && !is_torch(frame.file);
+        let innermost = frames.iter().rev().filter(own);
+        let mut outside = innermost.clone().filter(|frame| !is_installed(frame.file));
+        outside.next().or_else(|| innermost.clone().next()).copied()
     }
+}
+
+/// Code that Python made and that stands in no file: `<eval_with_key>.3`.
+fn is_generated(file: &str) -> bool {
+    file.starts_with('<')
+}
+
+fn is_torch(file: &str) -> bool {
+    file.split(['/', '\\']).rev().skip(1).any(|folder| folder == "torch")
+}
+
+fn is_installed(file: &str) -> bool {
+    file.split(['/', '\\']).any(|folder| folder == "site-packages" || folder == "dist-packages")
 }
 
 /// The frames of a Python stack, `File "x.py", line 3, in f` and the code on the next line.
@@ -136,4 +147,40 @@ fn frame(text: &str) -> Option<SourceLine<'_>> {
     let (file, rest) = text.strip_prefix("File \"")?.split_once("\", line ")?;
     let (line, function) = rest.split_once(", in ").unwrap_or((rest, ""));
     Some(SourceLine { file, line: line.trim().parse().ok()?, function, code: "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(stack: &str) -> Node {
+        Node {
+            target: "torch.ops.aten.add.Tensor".to_owned(),
+            inputs: Vec::new(),
+            outputs: vec![Argument::Tensor("add".to_owned())],
+            metadata: IndexMap::from([("stack_trace".to_owned(), stack.to_owned())]),
+            is_hop_single_tensor_return: None,
+            name: None,
+        }
+    }
+
+    #[track_caller]
+    fn shows(stack: &str, line: Option<&str>) {
+        assert_eq!(node(stack).source_line().map(|line| line.to_string()).as_deref(), line);
+    }
+
+    #[test]
+    fn source_line_is_the_users() {
+        let user = "  File \"/home/u/model.py\", line 12, in forward\n    y = self.fc(x)\n    ~~~~~~~~~^^^\n";
+        let package = "  File \"/v/lib/site-packages/transformers/vit.py\", line 3, in forward\n    return a\n";
+        let torch = "  File \"/v/lib/site-packages/torch/nn/linear.py\", line 5, in forward\n    return b\n";
+        let generated = "  File \"<eval_with_key>.7\", line 9, in forward\n    c = d\n";
+        shows(&format!("{user}{package}{torch}"), Some("model.py:12: y = self.fc(x)"));
+        shows(&format!("{package}{torch}{generated}"), Some("vit.py:3: return a"));
+        shows(&format!("{torch}{generated}"), None);
+        shows("File \"torch/fx/passes/runtime_assert.py\", line 24, in insert", None);
+        shows("File \"model.py\", line 24, in insert", Some("model.py:24"));
+        shows("no stack at all", None);
+        assert_eq!(node("").label(), "add");
+    }
 }

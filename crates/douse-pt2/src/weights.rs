@@ -94,7 +94,13 @@ fn tensor(meta: &TensorMeta, storage: Storage) -> Result<TensorData> {
     if meta.layout != Layout::Strided {
         return Err(Error::not_supported(format!("the layout is {:?}; only strided tensors can be read", meta.layout)));
     }
-    let sizes = meta.sizes.iter().map(known).collect::<Result<_>>()?;
+    let sizes = meta.sizes.iter().map(known).collect::<Result<Vec<usize>>>()?;
+    if storage.bytes.is_empty() && !sizes.contains(&0) {
+        return Err(Error::invalid_program(
+            "the file describes the tensor and holds no values for it: the model was exported with fake or meta \
+             tensors; export it with its weights",
+        ));
+    }
     let strides = meta.strides.iter().map(known).collect::<Result<_>>()?;
     TensorData::new(meta.dtype, sizes, strides, known(&meta.storage_offset)?, storage)
 }

@@ -1,22 +1,18 @@
 //! From a FlatBuffer to the schema's types.
 
-use super::fields::*;
+use super::fields::{self, *};
 use super::flatbuffer::{Buffer, Field, Table};
 use super::schema::*;
-use super::{Bytes, fields};
+use douse_core::bytes::Bytes;
 use douse_core::{Code, Result};
+use std::ops::Range;
 
 /// The program in `flatbuffer`, the first part of `file`; large byte vectors stay slices of it.
 pub fn program(flatbuffer: &Bytes) -> Result<Program> {
     let buffer = Buffer::new(flatbuffer, Code::InvalidProgram);
     let t = buffer.root()?;
     use fields::program as f;
-    let storage = |field: Field| {
-        move |t: Table<'_>| {
-            let range = t.bytes(field)?;
-            flatbuffer.slice(range).ok_or_else(|| t.error("bytes outside the FlatBuffer"))
-        }
-    };
+    let storage = |field: Field| move |t: Table<'_>| slice(flatbuffer, t.bytes(field)?);
     Ok(Program {
         version: t.u32(f::VERSION, 0)?,
         execution_plan: t.tables(f::EXECUTION_PLAN, |t| execution_plan(t, flatbuffer))?,
@@ -226,13 +222,13 @@ fn backend_delegate(t: Table, file: &Bytes) -> Result<BackendDelegate> {
         id: text(t, f::ID)?,
         processed: processed.ok_or_else(|| t.error("the delegate has no payload"))?,
         compile_specs: t.tables(f::COMPILE_SPECS, |t| {
-            let value = file.slice(t.bytes(compile_spec::VALUE)?);
-            Ok(CompileSpec {
-                key: text(t, compile_spec::KEY)?,
-                value: value.ok_or_else(|| t.error("bytes outside the FlatBuffer"))?,
-            })
+            Ok(CompileSpec { key: text(t, compile_spec::KEY)?, value: slice(file, t.bytes(compile_spec::VALUE)?)? })
         })?,
     })
+}
+
+fn slice(file: &Bytes, range: Range<usize>) -> Result<Bytes> {
+    file.slice(range.start, range.len())
 }
 
 fn text(t: Table, field: Field) -> Result<String> {

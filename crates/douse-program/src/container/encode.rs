@@ -2,10 +2,10 @@
 //!
 //! Vectors are written even when empty: ExecuTorch's Python reader wants most of them present.
 
-use super::Bytes;
 use super::fields::*;
 use super::flatbuffer::{Field, TableNode};
 use super::schema::*;
+use douse_core::bytes::Bytes;
 
 /// What the schema's `force_align` asks of inline bytes.
 const INLINE_ALIGNMENT: usize = 16;

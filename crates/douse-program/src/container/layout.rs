@@ -1,7 +1,7 @@
 //! How a container lies in its file: the header after the identifier, and the segments after the FlatBuffer.
 
-use super::Bytes;
 use super::schema::DataSegment;
+use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use std::io::Write;
 use std::ops::Range;
@@ -59,8 +59,8 @@ const OTHER_FILES: &[(usize, &[u8], &str)] = &[
 /// The parts of a container's file.
 #[derive(Debug)]
 pub struct Layout {
-    /// From the start of the file, header included.
-    pub flatbuffer: Range<usize>,
+    /// Where the FlatBuffer ends; it begins with the file and the header is in it.
+    pub flatbuffer: usize,
     /// All segments; empty where there is no header.
     pub segments: Range<usize>,
 }
@@ -93,7 +93,7 @@ impl Kind {
             };
             return Err(self.error(format!("not {} ({identifier:?} at offset 4): {found}", self.what)));
         }
-        let whole = Layout { flatbuffer: 0..file.len(), segments: file.len()..file.len() };
+        let whole = Layout { flatbuffer: file.len(), segments: file.len()..file.len() };
         if file.get(HEADER_AT..HEADER_AT + 4) != Some(&self.header_magic[..]) {
             // Without segments there is nothing for a header to say, except in a `.ptd`, which always has one.
             return match self.identifier == PROGRAM.identifier {
@@ -137,10 +137,10 @@ impl Kind {
                 "the header says the FlatBuffer ends at {flatbuffer_size}, the file is {file_size} bytes long"
             )));
         }
-        let flatbuffer = 0..flatbuffer_size as usize;
+        let flatbuffer = flatbuffer_size as usize;
         // A writer with no segments may leave the base at zero.
         if base == 0 && data_size.unwrap_or(0) == 0 {
-            return Ok(Layout { segments: flatbuffer.end..flatbuffer.end, flatbuffer });
+            return Ok(Layout { flatbuffer, segments: flatbuffer..flatbuffer });
         }
         let end = data_size.map_or(Some(file_size), |size| base.checked_add(size));
         match end {
@@ -185,7 +185,7 @@ pub fn slice_segments(kind: &Kind, file: &Bytes, layout: &Layout, segments: &[Da
         let start = (all.start as u64).checked_add(s.offset);
         let end = start.and_then(|start| start.checked_add(s.size)).filter(|&end| end <= all.end as u64);
         let range = start.zip(end).map(|(start, end)| start as usize..end as usize);
-        range.and_then(|range| file.slice(range)).ok_or_else(|| {
+        range.and_then(|range| file.slice(range.start, range.len()).ok()).ok_or_else(|| {
             kind.error(format!(
                 "segments[{i}]: {} bytes at {} run past the end of the segments ({} bytes)",
                 s.size,

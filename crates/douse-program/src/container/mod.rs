@@ -4,7 +4,7 @@
 //! the whole schema and nothing of what Douse puts into it: payloads and named data are opaque bytes.
 //!
 //! Readers trust nothing. Decoding checks every offset, size and count against the file and charges what it allocates
-//! to a budget proportional to the file; [`check`](mod@check) then checks every index, so that whoever holds a
+//! to a budget proportional to the file; `check` then checks every index, so that whoever holds a
 //! [`pte::File`] or [`ptd::File`] may follow them without looking. The schema has no recursive table, so the depth of
 //! a file is bounded by the schema.
 //!
@@ -12,7 +12,6 @@
 //! and the destination is replaced only once all of it is on disk.
 
 mod atomic;
-mod bytes;
 mod check;
 mod decode;
 mod encode;
@@ -21,11 +20,14 @@ mod flatbuffer;
 #[cfg(test)]
 mod hostile;
 mod layout;
+mod map;
+mod named;
 pub mod ptd;
 pub mod pte;
 pub mod schema;
 mod summary;
 
-pub use bytes::Bytes;
+pub use atomic::replace;
 pub use layout::MIN_SEGMENT_ALIGNMENT;
+pub use named::NamedData;
 pub use summary::{MethodSummary, Summary};

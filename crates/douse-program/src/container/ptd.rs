@@ -3,10 +3,11 @@
 use super::layout::{self, FLAT_TENSOR, Segment};
 use super::pte::check_alignment;
 use super::schema::*;
-use super::{Bytes, atomic, check, decode, encode, flatbuffer};
+use super::{atomic, check, decode, encode, flatbuffer, map};
+use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 
@@ -25,7 +26,7 @@ impl File {
     /// # Errors
     /// `AccessFailed` when it cannot be read, `InvalidExternalData` when it is malformed; both with the path.
     pub fn open(path: &Path) -> Result<File> {
-        File::from_bytes(Bytes::map(path)?).map_err(|e| e.at(path.display()))
+        File::from_bytes(map::map(path)?).map_err(|e| e.at(path.display()))
     }
 
     /// # Errors
@@ -33,8 +34,7 @@ impl File {
     pub fn from_bytes(file: impl Into<Bytes>) -> Result<File> {
         let file = file.into();
         let layout = FLAT_TENSOR.parse(&file)?;
-        let flatbuffer = file.slice(layout.flatbuffer.clone());
-        let tables = decode::flat_tensor(&flatbuffer.ok_or_else(|| Error::internal("a FlatBuffer outside its file"))?)?;
+        let tables = decode::flat_tensor(&file.slice(0, layout.flatbuffer)?)?;
         let segments = layout::slice_segments(&FLAT_TENSOR, &file, &layout, &tables.segments)?;
         check::flat_tensor(&tables)?;
         let named = tables.named_data.iter().enumerate().map(|(i, n)| (n.key.clone(), i)).collect();
@@ -78,6 +78,7 @@ impl File {
 #[derive(Default)]
 pub struct Writer<'a> {
     named: Vec<NamedData>,
+    keys: BTreeSet<String>,
     segments: Vec<(Cow<'a, [u8]>, u64)>,
 }
 
@@ -100,7 +101,7 @@ impl<'a> Writer<'a> {
     ) -> Result<()> {
         let (key, bytes) = (key.into(), bytes.into());
         check_alignment(alignment)?;
-        if self.named.iter().any(|n| n.key == key) {
+        if self.keys.contains(&key) {
             return Err(Error::invalid_argument(format!("data {key:?} is there twice")));
         }
         if let Some(layout) = &layout
@@ -112,6 +113,7 @@ impl<'a> Writer<'a> {
         let segment_index = u32::try_from(self.segments.len());
         let segment_index = segment_index.map_err(|_| Error::not_supported("more than 2^32 segments"))?;
         self.segments.push((bytes, alignment));
+        self.keys.insert(key.clone());
         self.named.push(NamedData { key, segment_index, tensor_layout: layout });
         Ok(())
     }

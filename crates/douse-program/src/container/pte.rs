@@ -2,11 +2,12 @@
 
 use super::layout::{self, PROGRAM, Segment};
 use super::schema::*;
-use super::{Bytes, Summary, atomic, check, decode, encode, flatbuffer};
+use super::{Summary, atomic, check, decode, encode, flatbuffer, map};
+use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
@@ -28,7 +29,7 @@ impl File {
     /// # Errors
     /// `AccessFailed` when it cannot be read, `InvalidProgram` when it is malformed; both with the path.
     pub fn open(path: &Path) -> Result<File> {
-        File::from_bytes(Bytes::map(path)?).map_err(|e| e.at(path.display()))
+        File::from_bytes(map::map(path)?).map_err(|e| e.at(path.display()))
     }
 
     /// # Errors
@@ -36,9 +37,7 @@ impl File {
     pub fn from_bytes(file: impl Into<Bytes>) -> Result<File> {
         let file = file.into();
         let layout = PROGRAM.parse(&file)?;
-        let flatbuffer = file.slice(layout.flatbuffer.clone());
-        let flatbuffer = flatbuffer.ok_or_else(|| Error::internal("a FlatBuffer outside its file"))?;
-        let program = decode::program(&flatbuffer)?;
+        let program = decode::program(&file.slice(0, layout.flatbuffer)?)?;
         let segments = layout::slice_segments(&PROGRAM, &file, &layout, &program.segments)?;
         check::program(&program)?;
         let named = program.named_data.iter().enumerate().map(|(i, n)| (n.key.clone(), i)).collect();
@@ -199,7 +198,8 @@ pub struct Writer<'a> {
     plans: Vec<ExecutionPlan>,
     segments: Vec<(Cow<'a, [u8]>, u64)>,
     named: Vec<NamedData>,
-    keys: BTreeSet<String>,
+    /// Key to index of `segments`.
+    keys: BTreeMap<String, u32>,
 }
 
 impl<'a> Writer<'a> {
@@ -228,11 +228,9 @@ impl<'a> Writer<'a> {
     pub fn blob(&mut self, bytes: impl Into<Cow<'a, [u8]>>, alignment: u64) -> Result<String> {
         let bytes = bytes.into();
         let key = content_key(&bytes);
-        if self.keys.contains(&key) {
+        if let Some(&segment) = self.keys.get(&key) {
             check_alignment(alignment)?;
-            let entry = self.named.iter().find(|n| n.key == key);
-            let segment = entry.and_then(|n| self.segments.get_mut(n.segment_index as usize));
-            if let Some((_, present)) = segment {
+            if let Some((_, present)) = self.segments.get_mut(segment as usize) {
                 *present = alignment.max(*present);
             }
             return Ok(key);
@@ -246,11 +244,11 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// `InvalidArgument` when the key is taken or `alignment` is not a power of two.
     pub fn named_data(&mut self, key: String, bytes: impl Into<Cow<'a, [u8]>>, alignment: u64) -> Result<()> {
-        if self.keys.contains(&key) {
+        if self.keys.contains_key(&key) {
             return Err(Error::invalid_argument(format!("named data {key:?} is there twice")));
         }
         let segment_index = self.segment(bytes.into(), alignment)?;
-        self.keys.insert(key.clone());
+        self.keys.insert(key.clone(), segment_index);
         self.named.push(NamedData { key, segment_index, tensor_layout: None });
         Ok(())
     }
@@ -296,8 +294,8 @@ pub fn content_key(bytes: &[u8]) -> String {
 }
 
 pub(super) fn check_alignment(alignment: u64) -> Result<()> {
-    /// More would only waste space: it is past the largest page.
-    const MOST: u64 = 1 << 30;
+    /// The largest page in use where files are mapped; a mapping promises no more.
+    const MOST: u64 = 1 << 16;
     if alignment.is_power_of_two() && alignment <= MOST {
         return Ok(());
     }

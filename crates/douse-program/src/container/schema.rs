@@ -2,7 +2,7 @@
 //!
 //! Fields the schema makes optional are `Option` where absence means something; a vector that is absent reads as empty.
 
-use super::Bytes;
+use douse_core::bytes::Bytes;
 use douse_core::{DType, Error, Result};
 use std::fmt;
 

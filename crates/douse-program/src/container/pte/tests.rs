@@ -79,6 +79,28 @@ fn the_same_input_gives_the_same_bytes() {
     assert_eq!(written(sample()), written(sample()));
 }
 
+#[test]
+fn a_file_that_is_open_survives_its_replacement() {
+    let path = std::env::temp_dir().join(format!("douse-pte-{}.pte", std::process::id()));
+    let size = sample().save(&path).unwrap();
+    assert_eq!(size, std::fs::metadata(&path).unwrap().len());
+    let file = File::open(&path).unwrap();
+    Writer::new().save(&path).unwrap();
+    assert_eq!(&**file.named_data(&content_key(&[7; 1000])).unwrap(), &[7; 1000]);
+    assert_eq!(File::open(&path).unwrap().methods().len(), 0);
+    std::fs::remove_file(&path).unwrap();
+    let error = File::open(&path).unwrap_err();
+    assert!(error.message.contains(path.to_str().unwrap()), "{error}");
+}
+
+/// ExecuTorch's runtime refuses a program whose constant segment has not at least the reserved entry.
+#[test]
+fn the_constant_segment_says_there_are_no_constants() {
+    let file = File::from_bytes(written(sample())).unwrap();
+    let expected = SubsegmentOffsets { segment_index: 0, offsets: vec![0] };
+    assert_eq!(file.program().constant_segment, Some(expected));
+}
+
 /// The published test vector of SHA-256 for "abc".
 #[test]
 fn keys_are_sha256() {

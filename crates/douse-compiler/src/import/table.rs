@@ -1,0 +1,43 @@
+//! All operators, by name.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::importer::{Function, Row, copied, in_place};
+use super::{control, create, matmul, pointwise, reduce, view};
+
+/// The families' tables.
+const FAMILIES: &[&[Row]] =
+    &[control::ROWS, create::ROWS, matmul::ROWS, pointwise::FUNCTIONS, pointwise::ROWS, reduce::ROWS, view::ROWS];
+
+/// An index of constant tables; it holds no state.
+static INDEX: LazyLock<HashMap<&'static str, Function>> =
+    LazyLock::new(|| FAMILIES.iter().flat_map(|rows| rows.iter().copied()).collect());
+
+pub(super) fn find(target: &str) -> Option<Function> {
+    INDEX.get(target).copied()
+}
+
+/// Whether an operator can be run: by a row of its own, or as the in-place or copying form of one.
+pub(super) fn known(target: &str) -> bool {
+    find(target).is_some()
+        || in_place(target).is_some_and(|name| find(&name).is_some())
+        || copied(target).is_some_and(|name| find(&name).is_some())
+}
+
+/// The names of all operators, sorted.
+pub(super) fn names() -> Vec<&'static str> {
+    let mut names: Vec<_> = INDEX.keys().copied().collect();
+    names.sort_unstable();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_operator_has_two_rows() {
+        assert_eq!(INDEX.len(), FAMILIES.iter().map(|rows| rows.len()).sum::<usize>());
+    }
+}
