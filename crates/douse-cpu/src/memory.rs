@@ -8,9 +8,8 @@
 //! Threads: a region may be used by several threads at once. Who hands regions to threads (the kernel interpreter) first shows that
 //! no element written by one thread is read or written by another.
 
-#![allow(dead_code)]
-
 use bytemuck::Pod;
+use douse_core::bytes::Aligned;
 use douse_core::{Error, Result};
 use douse_program::plan::BufferId;
 use std::marker::PhantomData;
@@ -192,11 +191,16 @@ impl<'m> Region<'m> {
 #[derive(Default)]
 pub struct Memory<'m> {
     regions: Vec<Option<Region<'m>>>,
+    /// Memory that the call itself allocated.
+    owned: Vec<Aligned>,
 }
+
+/// The number of a piece of memory that [`Memory`] owns.
+pub(crate) type Owned = usize;
 
 impl<'m> Memory<'m> {
     pub(crate) fn new(buffers: usize) -> Memory<'m> {
-        Memory { regions: vec![None; buffers] }
+        Memory { regions: vec![None; buffers], owned: Vec::new() }
     }
 
     pub(crate) fn set(&mut self, buffer: BufferId, region: Region<'m>) {
@@ -205,12 +209,26 @@ impl<'m> Memory<'m> {
         }
     }
 
+    /// Owns memory until [`Memory::release`]. The region is for buffers of this call.
+    pub(crate) fn own(&mut self, mut bytes: Aligned) -> (Owned, Region<'m>) {
+        // The bytes lie on the heap, so the region stays right when their owner moves.
+        let region = Region { start: bytes.as_mut_ptr(), len: bytes.len(), writable: true, life: PhantomData };
+        self.owned.push(bytes);
+        (self.owned.len() - 1, region)
+    }
+
+    /// What [`Memory::own`] took, in its order. No buffer can be used any more.
+    pub(crate) fn release(self) -> Vec<Aligned> {
+        self.owned
+    }
+
     pub(crate) fn get(&self, buffer: BufferId) -> Result<Region<'m>> {
-        self.regions
-            .get(buffer as usize)
-            .copied()
-            .flatten()
+        self.try_get(buffer)
             .ok_or_else(|| Error::internal(format!("buffer {buffer} has no memory when a step uses it")))
+    }
+
+    pub(crate) fn try_get(&self, buffer: BufferId) -> Option<Region<'m>> {
+        self.regions.get(buffer as usize).copied().flatten()
     }
 
     /// Byte ranges of buffers, as slices: those that are read, those that are written.

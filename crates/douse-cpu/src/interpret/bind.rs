@@ -234,7 +234,6 @@ pub(crate) fn bind(kernel: &Kernel, symbols: &[Option<i64>]) -> Result<Bound> {
     for (i, (stage, inner)) in stages.iter().zip(inners).enumerate() {
         work += outer.points.saturating_mul(inner.points).saturating_mul(stage.nodes.len().max(1));
         let mut assignment = Assignment {
-            kernel,
             stage,
             depends: &depends[i],
             outer: &outer,
@@ -318,7 +317,6 @@ fn depends(kernel: &Kernel, stages: &[Lowered], stage: &Lowered, outer_loops: us
 }
 
 struct Assignment<'a> {
-    kernel: &'a Kernel,
     stage: &'a Lowered,
     depends: &'a [Depends],
     outer: &'a Space,

@@ -45,8 +45,11 @@ pub(crate) fn bf16_from_f32(value: f32) -> u16 {
     (if value.is_nan() { (bits >> 16) | 0x40 } else { rounded }) as u16
 }
 
-/// A dtype of 8 bits: from and to its bits.
-pub(crate) fn float8_functions(dtype: DType) -> (fn(u8) -> f32, fn(f32) -> u8) {
+/// From and to the bits of a float of 8 bits.
+type Float8 = (fn(u8) -> f32, fn(f32) -> u8);
+
+/// The functions of a dtype of 8 bits.
+pub(crate) fn float8_functions(dtype: DType) -> Float8 {
     match dtype {
         DType::F8E4M3FN => (float8::e4m3fn_to_f32, float8::e4m3fn_from_f32),
         DType::F8E5M2 => (float8::e5m2_to_f32, float8::e5m2_from_f32),
