@@ -16,12 +16,16 @@
 pub mod args;
 mod control;
 mod create;
+mod data;
 pub mod importer;
+mod join;
 mod matmul;
+mod pad;
 pub mod parts;
 mod pointwise;
 mod program;
 pub mod promote;
+mod rearrange;
 mod reduce;
 mod scan;
 mod softmax;

@@ -4,15 +4,18 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{control, create, matmul, pointwise, reduce, scan, softmax, view};
+use super::{control, create, join, matmul, pad, pointwise, rearrange, reduce, scan, softmax, view};
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
     control::ROWS,
     create::ROWS,
+    join::ROWS,
     matmul::ROWS,
+    pad::ROWS,
     pointwise::FUNCTIONS,
     pointwise::ROWS,
+    rearrange::ROWS,
     reduce::ROWS,
     scan::ROWS,
     softmax::ROWS,
