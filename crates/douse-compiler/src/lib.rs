@@ -4,4 +4,6 @@
 //! ExportedProgram ──import──▶ Module ──passes──▶ Module ──fuse──▶ kernels ──plan──▶ Plan
 //! ```
 
+pub mod fuse;
 pub mod import;
+pub mod plan;
