@@ -6,4 +6,7 @@
 
 pub mod fuse;
 pub mod import;
+mod lower;
 pub mod plan;
+
+pub use lower::{Lowered, Options, lower};

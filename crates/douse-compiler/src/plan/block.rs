@@ -37,7 +37,7 @@ impl Planner<'_> {
                     if !steps.is_empty() {
                         items.push(Item::Steps(steps));
                     }
-                    node.results.iter().for_each(|r| drop(made.insert(*r, items.len().saturating_sub(1))));
+                    made.extend(node.results.iter().map(|r| (*r, items.len().saturating_sub(1))));
                 }
             }
         }
@@ -53,13 +53,13 @@ impl Planner<'_> {
                 let early = member.reads().all(|(v, _)| group.defines(v).is_some() || made.get(&v).is_none_or(|i| *i < at));
                 if let (true, Some(fit)) = (early, group.fit(&member, &self.ranges)) {
                     group.join(member, fit);
-                    values.iter().for_each(|v| drop(made.insert(*v, at)));
+                    made.extend(values.iter().map(|v| (*v, at)));
                     return;
                 }
             }
         }
         items.push(Item::Group(Box::new(Group::new(member))));
-        values.iter().for_each(|v| drop(made.insert(*v, items.len() - 1)));
+        made.extend(values.iter().map(|v| (*v, items.len() - 1)));
     }
 
     /// Finishes groups into kernels.
@@ -71,7 +71,9 @@ impl Planner<'_> {
                 for member in &group.members {
                     outside.extend(member.reads().map(|(v, _)| v).filter(|v| group.defines(*v).is_none()));
                 }
-                outside.into_iter().for_each(|v| drop(self.buffer(v)));
+                for value in outside {
+                    self.buffer(value);
+                }
             }
         }
         for write in &self.module.writes {
