@@ -4,11 +4,23 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{control, create, matmul, pointwise, reduce, view};
+use super::{control, create, join, matmul, pad, pointwise, rearrange, reduce, scan, softmax, view};
 
 /// The families' tables.
-const FAMILIES: &[&[Row]] =
-    &[control::ROWS, create::ROWS, matmul::ROWS, pointwise::FUNCTIONS, pointwise::ROWS, reduce::ROWS, view::ROWS];
+const FAMILIES: &[&[Row]] = &[
+    control::ROWS,
+    create::ROWS,
+    join::ROWS,
+    matmul::ROWS,
+    pad::ROWS,
+    pointwise::FUNCTIONS,
+    pointwise::ROWS,
+    rearrange::ROWS,
+    reduce::ROWS,
+    scan::ROWS,
+    softmax::ROWS,
+    view::ROWS,
+];
 
 /// An index of constant tables; it holds no state.
 static INDEX: LazyLock<HashMap<&'static str, Function>> =
