@@ -76,7 +76,13 @@ struct Walk<'a> {
 }
 
 /// Decides for every value. With `fuse` off, only what costs nothing is inlined.
-pub fn decide(module: &Module, definitions: &[Option<NodeId>], layouts: &Layouts, ranges: &Ranges, fuse: bool) -> Fates {
+pub fn decide(
+    module: &Module,
+    definitions: &[Option<NodeId>],
+    layouts: &Layouts,
+    ranges: &Ranges,
+    fuse: bool,
+) -> Fates {
     let n = module.graph.values.len();
     let mut walk = Walk {
         module,
@@ -103,11 +109,15 @@ pub fn decide(module: &Module, definitions: &[Option<NodeId>], layouts: &Layouts
 fn weight(op: &Op) -> u32 {
     match op {
         Op::Full(_) | Op::Iota(_) | Op::Bitcast => 0,
-        Op::Move { map, guard, .. } => u32::from(guard.as_bool().is_none()) + u32::from(map.iter().any(|e| e.terms().len() > 2)),
+        Op::Move { map, guard, .. } => {
+            u32::from(guard.as_bool().is_none()) + u32::from(map.iter().any(|e| e.terms().len() > 2))
+        }
         Op::Cast | Op::Select | Op::Check { .. } => 1,
         Op::Random { .. } => 12,
         Op::Unary(op) => match op {
-            Unary::Neg | Unary::Abs | Unary::Not | Unary::BitwiseNot | Unary::IsNan | Unary::IsInf | Unary::Signbit => 1,
+            Unary::Neg | Unary::Abs | Unary::Not | Unary::BitwiseNot | Unary::IsNan | Unary::IsInf | Unary::Signbit => {
+                1
+            }
             Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Sign => 1,
             Unary::Sqrt | Unary::Rsqrt | Unary::Reciprocal => 3,
             _ => 8,
@@ -220,7 +230,8 @@ impl Walk<'_> {
     fn elementwise(&mut self, node: &Node) {
         let v = node.results[0];
         let i = v.0 as usize;
-        let free = matches!(node.op, Op::Full(_) | Op::Iota(_)) || (matches!(node.op, Op::Move { .. }) && self.views_only(node));
+        let free = matches!(node.op, Op::Full(_) | Op::Iota(_))
+            || (matches!(node.op, Op::Move { .. }) && self.views_only(node));
         let body = match self.homes[i] {
             Homes::One(home) => self.bodies.get(&home).copied().unwrap_or(0),
             _ => 0,

@@ -141,7 +141,8 @@ impl Finish<'_> {
         let mut earliest = 0;
         for (value, at) in member.reads() {
             if let Some(place) = self.places.get(&value).copied() {
-                let shared = place.reg.is_some() && self.sizes(place.member) == inner && self.same_point(i, place.member, at);
+                let shared =
+                    place.reg.is_some() && self.sizes(place.member) == inner && self.same_point(i, place.member, at);
                 earliest = earliest.max(if shared { place.stage } else { place.stage + 1 });
             }
         }
@@ -160,7 +161,8 @@ impl Finish<'_> {
         }
         let reg = |r: Reg| regs[r as usize];
         let (first, dtype) = (member.values[0], self.graph.dtype(member.values[0]));
-        let at: Vec<Expr> = member.dims.iter().map(|d| d.map_or(Expr::int(0), |l| Expr::loop_var(numbers[l]))).collect();
+        let at: Vec<Expr> =
+            member.dims.iter().map(|d| d.map_or(Expr::int(0), |l| Expr::loop_var(numbers[l]))).collect();
         let scope = self.scope(stage);
         match &member.kind {
             Kind::Point { value } => {
@@ -305,7 +307,8 @@ impl Finish<'_> {
         let op = match &proto.op {
             ProtoOp::Read { value, at, guard } => {
                 if let Some(place) = self.places.get(value).copied() {
-                    let point = self.sizes(place.member) == self.stages[stage].inner && self.same_point(i, place.member, at);
+                    let point =
+                        self.sizes(place.member) == self.stages[stage].inner && self.same_point(i, place.member, at);
                     if let (Some(r), true, true) = (place.reg, place.stage == stage, point) {
                         return Ok(r);
                     }

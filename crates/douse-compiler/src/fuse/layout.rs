@@ -62,7 +62,9 @@ impl Layouts {
             let Some(result) = node.results.first() else { continue };
             match &node.op {
                 Op::Input(i) => {
-                    if let Some(InputKind::Tensor { dtype, strides, .. }) = module.inputs.get(*i as usize).map(|d| &d.kind) {
+                    if let Some(InputKind::Tensor { dtype, strides, .. }) =
+                        module.inputs.get(*i as usize).map(|d| &d.kind)
+                    {
                         layouts.strides[result.0 as usize] = Some(real_strides(strides, dtype.is_complex()));
                     }
                 }
@@ -87,9 +89,8 @@ impl Layouts {
             if let OutputKind::Tensor { value, dtype, strides } = &output.kind {
                 let strides = real_strides(strides, dtype.is_complex());
                 let slot = &mut layouts.strides[value.0 as usize];
-                let leaf = definitions[value.0 as usize].is_none_or(|n| {
-                    matches!(graph.node(n).op, Op::Input(_) | Op::State(_) | Op::Constant(_))
-                });
+                let leaf = definitions[value.0 as usize]
+                    .is_none_or(|n| matches!(graph.node(n).op, Op::Input(_) | Op::State(_) | Op::Constant(_)));
                 if slot.is_none() && !leaf && is_dense(graph.shape(*value), &strides) {
                     *slot = Some(strides);
                 }

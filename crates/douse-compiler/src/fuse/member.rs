@@ -27,11 +27,27 @@ pub enum ProtoOp {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// Each point of the loops is an element.
-    Point { value: Reg },
-    Reduce { op: Combine, value: Reg },
-    ArgReduce { max: bool, value: Reg, position: Reg },
-    Scan { op: Combine, value: Reg },
-    ArgScan { max: bool, value: Reg, position: Reg },
+    Point {
+        value: Reg,
+    },
+    Reduce {
+        op: Combine,
+        value: Reg,
+    },
+    ArgReduce {
+        max: bool,
+        value: Reg,
+        position: Reg,
+    },
+    Scan {
+        op: Combine,
+        value: Reg,
+    },
+    ArgScan {
+        max: bool,
+        value: Reg,
+        position: Reg,
+    },
 }
 
 /// A root of a kernel: its own loops, one body.
@@ -153,8 +169,8 @@ impl<'a> Emitter<'a> {
         if let Some(reg) = self.made.get(&key) {
             return Ok(*reg);
         }
-        let again = self.deep
-            && self.definitions[value.0 as usize].is_some_and(|d| self.graph.node(d).op.is_elementwise());
+        let again =
+            self.deep && self.definitions[value.0 as usize].is_some_and(|d| self.graph.node(d).op.is_elementwise());
         let reg = if again || self.fates.of(value) == Fate::Inline {
             self.compute(value, &key.1, guard)?
         } else {

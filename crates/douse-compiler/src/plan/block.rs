@@ -50,7 +50,8 @@ impl Planner<'_> {
         let last = member.reads().filter_map(|(v, _)| made.get(&v).copied()).max();
         if let (Some(at), true) = (last, self.fuse) {
             if let Some(Item::Group(group)) = items.get_mut(at) {
-                let early = member.reads().all(|(v, _)| group.defines(v).is_some() || made.get(&v).is_none_or(|i| *i < at));
+                let early =
+                    member.reads().all(|(v, _)| group.defines(v).is_some() || made.get(&v).is_none_or(|i| *i < at));
                 if let (true, Some(fit)) = (early, group.fit(&member, &self.ranges)) {
                     group.join(member, fit);
                     made.extend(values.iter().map(|v| (*v, at)));

@@ -72,7 +72,13 @@ impl Planner<'_> {
     }
 
     /// Names a kernel after its nodes and adds it. A buffer that is several parameters becomes one.
-    pub(super) fn add_kernel(&mut self, mut kernel: Kernel, args: Vec<BufferId>, origins: &[OriginId], verb: &str) -> Step {
+    pub(super) fn add_kernel(
+        &mut self,
+        mut kernel: Kernel,
+        args: Vec<BufferId>,
+        origins: &[OriginId],
+        verb: &str,
+    ) -> Step {
         let args = merge_params(&mut kernel, args);
         let mut words: Vec<&str> = Vec::new();
         for origin in origins.iter().filter_map(|o| self.module.origin(*o)) {
@@ -95,7 +101,13 @@ impl Planner<'_> {
     }
 
     /// A kernel that writes a value's elements into a buffer with these strides and offset.
-    pub(super) fn copy_into(&mut self, value: Value, buffer: BufferId, strides: &[Expr], offset: &Expr) -> Result<Step> {
+    pub(super) fn copy_into(
+        &mut self,
+        value: Value,
+        buffer: BufferId,
+        strides: &[Expr],
+        offset: &Expr,
+    ) -> Result<Step> {
         let mut loops = Vec::new();
         let (at, _) = loops_over(self.module.graph.shape(value), &mut loops);
         let (mut single, reg) = self.single(loops, |e| e.element(value, &at, None))?;
@@ -148,7 +160,9 @@ fn merge_params(kernel: &mut Kernel, args: Vec<BufferId>) -> Vec<BufferId> {
         }
         for effect in &mut stage.effects {
             match effect {
-                Effect::Store { param, .. } | Effect::Scan { param, .. } | Effect::Update { param, .. } => renumber(param),
+                Effect::Store { param, .. } | Effect::Scan { param, .. } | Effect::Update { param, .. } => {
+                    renumber(param)
+                }
                 Effect::ArgScan { param, param_position, .. } => {
                     renumber(param);
                     renumber(param_position);

@@ -12,8 +12,8 @@ use douse_core::sym::Symbol;
 use douse_ir::{Block, Module, NodeId, Op, Value, WriteTarget};
 use douse_program::plan::SymbolSource;
 
-use super::block::Item;
 use super::Planner;
+use super::block::Item;
 use crate::fuse::fate::{Fate, Fates};
 use crate::fuse::member::loops_over;
 
@@ -79,7 +79,10 @@ pub(crate) fn find(module: &Module, definitions: &[Option<NodeId>], fates: &Fate
             Some(i) => safe && becomes(module, definitions, result, i),
             None => {
                 fates.of(base) == Fate::Stored
-                    && !matches!(definition, Op::Input(_) | Op::Constant(_) | Op::While { .. } | Op::If { .. } | Op::IfCond { .. })
+                    && !matches!(
+                        definition,
+                        Op::Input(_) | Op::Constant(_) | Op::While { .. } | Op::If { .. } | Op::IfCond { .. }
+                    )
                     && !module.roots().any(|r| r == base)
             }
         };
@@ -137,7 +140,11 @@ fn early_failures(module: &Module, definitions: &[Option<NodeId>]) -> Option<Vec
                         return None;
                     }
                 }
-                Op::Linalg(_) | Op::Item { .. } | Op::Nonzero { .. } | Op::VarlenAttention { .. } | Op::While { .. } => return None,
+                Op::Linalg(_)
+                | Op::Item { .. }
+                | Op::Nonzero { .. }
+                | Op::VarlenAttention { .. }
+                | Op::While { .. } => return None,
                 Op::If { .. } | Op::IfCond { .. } => return None,
                 _ => {}
             }
