@@ -342,7 +342,8 @@ fn masked_select(imp: &mut Importer, a: &Args) -> Result<Val> {
     let data = imp.data(a, "self")?;
     let mask = imp.value(a, "mask")?;
     let mask = imp.b.cast(mask, DType::Bool);
-    let shape = imp.b.broadcast_shapes(&data.shape, &imp.b.shape(mask).to_vec())?;
+    let own = imp.b.shape(mask).to_vec();
+    let shape = imp.b.broadcast_shapes(&data.shape, &own)?;
     let (data, mask) = (data.expand(imp, shape.clone())?, imp.b.expand(mask, shape.clone())?);
     let (data, mask) = (data.raised(imp)?, raised(imp, mask)?);
     let (found, count) = imp.nonzero(mask)?;
@@ -359,7 +360,8 @@ fn masked_scatter(imp: &mut Importer, a: &Args) -> Result<Val> {
     let mask = imp.value(a, "mask")?;
     let mask = imp.b.cast(mask, DType::Bool);
     let source = imp.data(a, "source")?.cast(imp, data.dtype)?.flat(imp)?;
-    let shape = imp.b.broadcast_shapes(&data.shape, &imp.b.shape(mask).to_vec())?;
+    let own = imp.b.shape(mask).to_vec();
+    let shape = imp.b.broadcast_shapes(&data.shape, &own)?;
     let (data, mask) = (data.expand(imp, shape.clone())?, imp.b.expand(mask, shape.clone())?);
     let total = data.numel();
     let flat = imp.b.reshape(mask, vec![total])?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{control, create, index, join, matmul, pad, pointwise, rearrange, reduce, scatter, view};
+use super::{control, create, index, join, matmul, pad, pointwise, rearrange, reduce, scan, scatter, softmax, view};
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
@@ -18,7 +18,9 @@ const FAMILIES: &[&[Row]] = &[
     pointwise::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
+    scan::ROWS,
     scatter::ROWS,
+    softmax::ROWS,
     view::ROWS,
 ];
 
