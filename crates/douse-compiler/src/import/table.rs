@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{control, create, join, matmul, pad, pointwise, rearrange, reduce, view};
+use super::{control, create, index, join, matmul, pad, pointwise, rearrange, reduce, scan, scatter, softmax, view};
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
     control::ROWS,
     create::ROWS,
+    index::ROWS,
     join::ROWS,
     matmul::ROWS,
     pad::ROWS,
@@ -17,6 +18,9 @@ const FAMILIES: &[&[Row]] = &[
     pointwise::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
+    scan::ROWS,
+    scatter::ROWS,
+    softmax::ROWS,
     view::ROWS,
 ];
 
