@@ -2,6 +2,8 @@
 
 mod build;
 mod forms;
+mod naive;
+mod random;
 
 use build::Memory;
 use douse_core::Result;
