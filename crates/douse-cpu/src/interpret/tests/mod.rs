@@ -1,6 +1,6 @@
 //! Kernels built by hand and at random, against a plain evaluation point by point.
 
-mod build;
+pub(crate) mod build;
 mod forms;
 mod naive;
 mod random;
