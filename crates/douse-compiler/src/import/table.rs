@@ -4,11 +4,24 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{control, create, matmul, pointwise, reduce, view};
+use super::{activation, arithmetic, comparison, complex, control, create, function, matmul, reduce, view};
 
 /// The families' tables.
-const FAMILIES: &[&[Row]] =
-    &[control::ROWS, create::ROWS, matmul::ROWS, pointwise::FUNCTIONS, pointwise::ROWS, reduce::ROWS, view::ROWS];
+const FAMILIES: &[&[Row]] = &[
+    activation::ROWS,
+    arithmetic::ROWS,
+    comparison::ROWS,
+    comparison::SCALAR_ROWS,
+    comparison::TENSOR_ROWS,
+    complex::ROWS,
+    control::ROWS,
+    create::ROWS,
+    function::FUNCTIONS,
+    function::ROWS,
+    matmul::ROWS,
+    reduce::ROWS,
+    view::ROWS,
+];
 
 /// An index of constant tables; it holds no state.
 static INDEX: LazyLock<HashMap<&'static str, Function>> =
