@@ -149,7 +149,7 @@ pub fn write(path: &Path, methods: &[Payload], find: &dyn Fn(&str) -> Option<Byt
     for method in methods {
         check(&method.plan).map_err(|e| Error::internal(format!("{}: {e}", method.plan.name)))?;
     }
-    let data = data_keys(methods.iter().map(|m| &m.plan))
+    let data = data_keys(methods.iter().map(|m| &*m.plan))
         .into_iter()
         .map(|key| {
             let bytes = find(key);

@@ -1,5 +1,7 @@
 //! What Douse puts into a program file for each method: its plan, behind a magic and a version.
 
+use std::sync::Arc;
+
 use douse_core::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +20,7 @@ pub struct Payload {
     pub targets: Vec<String>,
     /// Names, without `.ptd`, of the files of weights that stand beside the program; none: all is in the program.
     pub data_files: Vec<String>,
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
 }
 
 impl Payload {

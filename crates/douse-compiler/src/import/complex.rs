@@ -37,7 +37,7 @@ impl Importer {
                 let value = self.b.cast(value, dtype.real());
                 let value = self.b.cast(value, compute);
                 if self.is_complex(*t) {
-                    self.parts(value)
+                    self.split_parts(value)
                 } else {
                     let zero = self.b.full_like(value, Scalar::Int(0));
                     Ok(Complex { re: value.into(), im: zero.into() })
@@ -60,7 +60,7 @@ impl Importer {
     }
 
     /// The two parts of a real value with a last dimension of 2.
-    pub fn parts(&mut self, value: Value) -> Result<Complex> {
+    fn split_parts(&mut self, value: Value) -> Result<Complex> {
         let last = self.b.rank(value) - 1;
         let re = self.b.select_index(value, last, &Expr::int(0))?;
         let im = self.b.select_index(value, last, &Expr::int(1))?;
@@ -190,8 +190,7 @@ pub fn unary(imp: &mut Importer, a: &Args, op: Unary) -> Result<Val> {
 }
 
 fn one_over(z: &Complex) -> Complex {
-    let zero = &z.re - &z.re;
-    Complex { re: &zero + 1.0, im: zero }.div(z)
+    Complex { re: z.re.like(1.0), im: z.re.like(0.0) }.div(z)
 }
 
 /// self op alpha * other.
@@ -239,9 +238,8 @@ pub fn pow(imp: &mut Importer, a: &Args, dtype: DType) -> Result<Val> {
             // 0^y is 0, and 1 where y is 0.
             let base_zero = z.re.eq(0.0).and(z.im.eq(0.0));
             let y_zero = y.re.eq(0.0).and(y.im.eq(0.0));
-            let one = y_zero.select(1.0, &y.re - &y.re);
-            let zero = &one - &one;
-            Complex { re: one, im: zero }.chosen_over(&power, &base_zero.or(y_zero))
+            let one = y_zero.select(1.0, y.re.like(0.0));
+            Complex { im: one.like(0.0), re: one }.chosen_over(&power, &base_zero.or(y_zero))
         }
     };
     imp.complex_result(&power, dtype)
@@ -279,7 +277,7 @@ fn angle(imp: &mut Importer, a: &Args) -> Result<Val> {
     }
     let x = imp.value(a, "self")?;
     let x = Formula::from(as_float(imp, x));
-    let result = x.is_nan().select(&x, x.lt(0.0).select(&x - &x + std::f64::consts::PI, &x * 0.0));
+    let result = x.is_nan().select(&x, x.lt(0.0).select(x.like(std::f64::consts::PI), 0.0));
     imp.rounded(&result, dtype)
 }
 

@@ -29,6 +29,8 @@ enum Part {
     /// Condition, then, otherwise.
     Select(Formula, Formula, Formula),
     Cast(Formula, DType),
+    /// A number in the dtype and shape of a formula.
+    Like(Formula, Scalar),
 }
 
 impl Formula {
@@ -51,6 +53,11 @@ impl Formula {
 
     pub fn cast(&self, dtype: DType) -> Formula {
         Formula::new(Part::Cast(self.clone(), dtype))
+    }
+
+    /// A number everywhere, in the dtype and shape of this.
+    pub fn like(&self, number: f64) -> Formula {
+        Formula::new(Part::Like(self.clone(), Scalar::Float(number)))
     }
 
     /// x * x.
@@ -92,6 +99,10 @@ impl Formula {
             Part::Cast(x, dtype) => {
                 let x = x.built(b, done)?;
                 b.cast(x, *dtype)
+            }
+            Part::Like(x, number) => {
+                let x = x.built(b, done)?;
+                b.full_like(x, *number)
             }
         };
         done.insert(key, value);

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{activation, arithmetic, comparison, complex, control, create, function, matmul, reduce, view};
+use super::{
+    activation, arithmetic, comparison, complex, control, create, function, join, matmul, pad, rearrange, reduce, scan,
+    softmax, view,
+};
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
@@ -18,8 +21,13 @@ const FAMILIES: &[&[Row]] = &[
     create::ROWS,
     function::FUNCTIONS,
     function::ROWS,
+    join::ROWS,
     matmul::ROWS,
+    pad::ROWS,
+    rearrange::ROWS,
     reduce::ROWS,
+    scan::ROWS,
+    softmax::ROWS,
     view::ROWS,
 ];
 

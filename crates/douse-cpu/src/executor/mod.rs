@@ -63,6 +63,11 @@ impl State {
         self.buffers.get_mut(name).map(|bytes| &mut **bytes)
     }
 
+    /// Sets the bytes of a name.
+    pub fn insert(&mut self, name: String, bytes: Aligned) {
+        self.buffers.insert(name, bytes);
+    }
+
     /// Takes over what `other` has and this one has not: methods of one program share state by name.
     pub fn merge(&mut self, other: State) {
         for (name, bytes) in other.buffers {

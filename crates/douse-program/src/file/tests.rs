@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use douse_core::sym::Expr;
 
@@ -38,7 +39,11 @@ fn payload(name: &str, data_files: &[&str]) -> Payload {
         elements: Expr::int(2),
         kind: BufferKind::Constant(Data::Named(content_key(&WEIGHTS))),
     });
-    Payload { targets: vec!["cpu".into()], data_files: data_files.iter().map(|s| s.to_string()).collect(), plan }
+    Payload {
+        targets: vec!["cpu".into()],
+        data_files: data_files.iter().map(|s| s.to_string()).collect(),
+        plan: plan.into(),
+    }
 }
 
 fn find(key: &str) -> Option<Bytes> {
@@ -69,7 +74,7 @@ fn tools_see_bounded_and_unbounded_sizes() {
     let folder = Folder::new("spec");
     let path = folder.join("a.pte");
     let mut unbounded = payload("unbounded", &[]);
-    unbounded.plan.symbols[0].max = None;
+    Arc::make_mut(&mut unbounded.plan).symbols[0].max = None;
     write(&path, &[payload("forward", &[]), unbounded], &find).unwrap();
     let summary = pte::File::open(&path).unwrap().summary();
     assert_eq!(summary.methods[0].inputs, ["Tensor float32 [100] (bound)"]);
@@ -108,7 +113,7 @@ fn faulty_plans_and_missing_data_are_not_written() {
     let path = folder.join("a.pte");
     std::fs::write(&path, "old").unwrap();
     let mut faulty = payload("forward", &[]);
-    faulty.plan.symbols[0].source = SymbolSource::Int { input: 3 };
+    Arc::make_mut(&mut faulty.plan).symbols[0].source = SymbolSource::Int { input: 3 };
     assert_eq!(write(&path, &[faulty], &find).unwrap_err().code, Code::Internal);
     assert_eq!(write(&path, &[payload("forward", &[])], &|_| None).unwrap_err().code, Code::NotFound);
     assert_eq!(std::fs::read(&path).unwrap(), b"old");

@@ -1,0 +1,203 @@
+//! Checks a call's inputs before anything runs, and lays them out as the plan reads them.
+
+use douse_core::{Aligned, DType, Error, Result, Scalar, TensorView, layout};
+use douse_cpu::InputValue;
+use douse_program::plan::{Fixed, InputKind, Plan};
+
+use crate::overlap::overlap;
+use crate::symbols::{eval, place, solve};
+use crate::value::Argument;
+
+/// Inputs that were checked, in the layouts of the plan.
+pub(crate) struct Bound<'a> {
+    /// By number; those that steps set are `None`.
+    pub symbols: Vec<Option<i64>>,
+    inputs: Vec<Laid<'a>>,
+    /// How many inputs had to be copied.
+    pub copies: usize,
+}
+
+enum Laid<'a> {
+    Borrowed(&'a [u8]),
+    Copied(Aligned),
+    /// Of an input that the program writes: the caller's tensor changes after the call succeeded.
+    Written {
+        copy: Aligned,
+        caller: TensorView<'a>,
+        strides: Vec<usize>,
+    },
+    Number(Scalar),
+    None,
+}
+
+impl<'a> Bound<'a> {
+    /// Checks everything about the inputs, then copies those that need it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the input's number and name. Nothing has changed then.
+    pub fn new(plan: &Plan, arguments: &[Argument<'a>]) -> Result<Bound<'a>> {
+        if arguments.len() != plan.inputs.len() {
+            let names: Vec<&str> = plan.inputs.iter().map(|i| i.name.as_str()).collect();
+            return Err(Error::invalid_argument(format!(
+                "{} takes {} inputs ({}), {} given",
+                plan.name,
+                plan.inputs.len(),
+                names.join(", "),
+                arguments.len()
+            )));
+        }
+        for (number, argument) in arguments.iter().enumerate() {
+            check_kind(plan, number, argument)?;
+        }
+        let symbols = solve(plan, arguments)?;
+        check_writes(plan, arguments)?;
+        let mut bound = Bound { symbols, inputs: Vec::with_capacity(arguments.len()), copies: 0 };
+        for (number, (input, argument)) in plan.inputs.iter().zip(arguments).enumerate() {
+            let laid = bound.lay_out(plan, &input.kind, argument).map_err(|e| e.at(place(plan, number)))?;
+            bound.inputs.push(laid);
+        }
+        Ok(bound)
+    }
+
+    fn lay_out(&mut self, plan: &Plan, kind: &InputKind, argument: &Argument<'a>) -> Result<Laid<'a>> {
+        let (strides, buffer, written, view) = match (kind, argument) {
+            (InputKind::Tensor { strides, buffer, written, .. }, Argument::Tensor(view)) => {
+                (strides, *buffer, *written, view)
+            }
+            (InputKind::Number { dtype: DType::Bool, .. }, Argument::Bool(value)) => {
+                return Ok(Laid::Number(Scalar::Bool(*value)));
+            }
+            (InputKind::Number { .. }, Argument::Float(value)) => return Ok(Laid::Number(Scalar::Float(*value))),
+            (InputKind::Number { .. }, Argument::Int(value)) => return Ok(Laid::Number(Scalar::Float(*value as f64))),
+            _ => return Ok(Laid::None),
+        };
+        let size = |expr| {
+            let value = eval(expr, &self.symbols).and_then(|v| usize::try_from(v).ok());
+            value.ok_or_else(|| Error::internal(format!("the size {expr} cannot be computed")))
+        };
+        let strides = strides.iter().map(size).collect::<Result<Vec<usize>>>()?;
+        let buffer = plan.buffers.get(buffer as usize).ok_or_else(|| Error::internal("an input without a buffer"))?;
+        let bytes = size(&buffer.elements)?
+            .checked_mul(buffer.dtype.size())
+            .ok_or_else(|| Error::invalid_argument("the tensor is too large"))?;
+        if !written
+            && let Some(memory) = view.borrow_as(&strides)
+            && memory.len() == bytes
+        {
+            return Ok(Laid::Borrowed(memory));
+        }
+        self.copies += 1;
+        let mut copy = Aligned::zeros(bytes)?;
+        view.copy_to(&mut copy, &strides).map_err(|e| Error::internal(e.message))?;
+        Ok(if written { Laid::Written { copy, caller: *view, strides } } else { Laid::Copied(copy) })
+    }
+
+    /// The inputs as the executor takes them.
+    pub fn inputs(&mut self) -> Vec<InputValue<'_>> {
+        let each = self.inputs.iter_mut().map(|laid| match laid {
+            Laid::Borrowed(bytes) => InputValue::Tensor(bytes),
+            Laid::Copied(copy) => InputValue::Tensor(copy),
+            Laid::Written { copy, .. } => InputValue::TensorMut(copy),
+            Laid::Number(value) => InputValue::Number(*value),
+            Laid::None => InputValue::None,
+        });
+        each.collect()
+    }
+
+    /// Copies what the program wrote to the caller's tensors.
+    pub fn write_back(&self) -> Result<()> {
+        for laid in &self.inputs {
+            if let Laid::Written { copy, caller, strides } = laid {
+                caller.copy_from(copy, strides)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks the kind, dtype and rank of an input.
+fn check_kind(plan: &Plan, number: usize, argument: &Argument<'_>) -> Result<()> {
+    let Some(input) = plan.inputs.get(number) else { return Ok(()) };
+    let refuse = |expected: &str| {
+        let found = argument.describe();
+        Err(Error::invalid_argument(format!("{} is {found}, expected {expected}", place(plan, number))))
+    };
+    match (&input.kind, argument) {
+        (InputKind::Tensor { dtype, sizes, .. }, Argument::Tensor(view)) => {
+            if view.dtype() != *dtype {
+                return refuse(&format!("a {dtype} tensor"));
+            }
+            let (found, expected) = (view.sizes().len(), sizes.len());
+            if found != expected {
+                let sizes = view.sizes();
+                return Err(Error::invalid_argument(format!(
+                    "{} has {found} dimensions (sizes {sizes:?}), expected {expected}",
+                    place(plan, number)
+                )));
+            }
+            Ok(())
+        }
+        (InputKind::Tensor { dtype, .. }, _) => refuse(&format!("a {dtype} tensor")),
+        (InputKind::Int, Argument::Int(_)) => Ok(()),
+        (InputKind::Int, _) => refuse("an int"),
+        (InputKind::Number { dtype: DType::Bool, .. }, Argument::Bool(_)) => Ok(()),
+        (InputKind::Number { dtype: DType::Bool, .. }, _) => refuse("a bool"),
+        (InputKind::Number { .. }, Argument::Float(_) | Argument::Int(_)) => Ok(()),
+        (InputKind::Number { .. }, _) => refuse("a float"),
+        (InputKind::Fixed(fixed), _) => {
+            if is_fixed(fixed, argument) {
+                Ok(())
+            } else {
+                refuse(&format!("{fixed}, as when the program was exported"))
+            }
+        }
+    }
+}
+
+fn is_fixed(fixed: &Fixed, argument: &Argument<'_>) -> bool {
+    match (fixed, argument) {
+        (Fixed::None, Argument::None) => true,
+        (Fixed::Str(expected), Argument::Str(found)) => expected == found,
+        (Fixed::Scalar(Scalar::Int(expected)), Argument::Int(found)) => expected == found,
+        (Fixed::Scalar(Scalar::Bool(expected)), Argument::Bool(found)) => expected == found,
+        (Fixed::Scalar(Scalar::Float(expected)), Argument::Float(found)) => {
+            expected == found || (expected.is_nan() && found.is_nan())
+        }
+        _ => false,
+    }
+}
+
+/// Checks that written inputs can be written, and that nothing else sees their memory.
+fn check_writes(plan: &Plan, arguments: &[Argument<'_>]) -> Result<()> {
+    for (number, (input, argument)) in plan.inputs.iter().zip(arguments).enumerate() {
+        let (InputKind::Tensor { written: true, .. }, Argument::Tensor(view)) = (&input.kind, argument) else {
+            continue;
+        };
+        let name = place(plan, number);
+        if !view.is_writable() {
+            let message = format!("{name} is written by the program, and is given as a tensor that may only be read");
+            return Err(Error::invalid_argument(message));
+        }
+        if layout::overlaps_itself(view.sizes(), view.strides()) {
+            let strides = view.strides();
+            let message =
+                format!("{name} is written by the program, and elements of it share memory (strides {strides:?})");
+            return Err(Error::invalid_argument(message));
+        }
+        for (other_number, other) in arguments.iter().enumerate() {
+            if let Argument::Tensor(other) = other
+                && other_number != number
+                && overlap(view, other)
+            {
+                return Err(Error::invalid_argument(format!(
+                    "{name} and {} overlap in memory, and the program writes {name}",
+                    place(plan, other_number)
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

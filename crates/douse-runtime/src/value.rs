@@ -1,0 +1,114 @@
+//! What goes into a call and what comes out.
+
+use std::fmt;
+
+use douse_core::{HostTensor, Result, TensorView};
+use douse_program::plan::Fixed;
+
+/// An input of a call: a caller's tensor or a Python value.
+#[derive(Clone, Copy, Debug)]
+pub enum Argument<'a> {
+    Tensor(TensorView<'a>),
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+    Str(&'a str),
+    None,
+}
+
+/// An output of a call, or an input kept for one.
+#[derive(Clone, Debug)]
+pub enum Value {
+    Tensor(HostTensor),
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+    Str(String),
+    None,
+}
+
+impl Value {
+    /// The value as an input that is only read.
+    pub fn argument(&self) -> Argument<'_> {
+        match self {
+            Value::Tensor(tensor) => Argument::Tensor(tensor.view()),
+            Value::Int(v) => Argument::Int(*v),
+            Value::Float(v) => Argument::Float(*v),
+            Value::Bool(v) => Argument::Bool(*v),
+            Value::Str(v) => Argument::Str(v),
+            Value::None => Argument::None,
+        }
+    }
+
+    /// The value as an input that the program may write, where it is a tensor.
+    pub fn argument_mut(&mut self) -> Argument<'_> {
+        match self {
+            Value::Tensor(tensor) => Argument::Tensor(tensor.view_mut()),
+            other => other.argument(),
+        }
+    }
+
+    pub fn tensor(&self) -> Option<&HostTensor> {
+        match self {
+            Value::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// A value that a program always gives.
+    pub(crate) fn fixed(value: &Fixed) -> Result<Value> {
+        use douse_core::{Error, Scalar};
+        Ok(match value {
+            Fixed::None => Value::None,
+            Fixed::Str(text) => Value::Str(text.clone()),
+            Fixed::Scalar(Scalar::Bool(v)) => Value::Bool(*v),
+            Fixed::Scalar(Scalar::Int(v)) => Value::Int(*v),
+            Fixed::Scalar(Scalar::Float(v)) => Value::Float(*v),
+            Fixed::Scalar(Scalar::Complex(..)) => return Err(Error::not_supported("a complex number as an output")),
+        })
+    }
+}
+
+impl Argument<'_> {
+    /// What the argument is, for messages: `a float32 tensor`, `the int 3`.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Argument::Tensor(view) => format!("a {} tensor", view.dtype()),
+            Argument::Int(v) => format!("the int {v}"),
+            Argument::Float(v) => format!("the float {v}"),
+            Argument::Bool(v) => format!("the bool {v}"),
+            Argument::Str(v) => format!("the string {v:?}"),
+            Argument::None => "None".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Tensor(tensor) => write!(f, "{} {:?}", tensor.dtype(), tensor.sizes()),
+            Value::Int(v) => write!(f, "{v}"),
+            Value::Float(v) => write!(f, "{v:?}"),
+            Value::Bool(v) => write!(f, "{v}"),
+            Value::Str(v) => write!(f, "{v:?}"),
+            Value::None => f.write_str("None"),
+        }
+    }
+}
+
+macro_rules! from {
+    ($($type:ty => $variant:ident;)*) => {$(
+        impl<'a> From<$type> for Argument<'a> {
+            fn from(value: $type) -> Argument<'a> {
+                Argument::$variant(value)
+            }
+        }
+    )*};
+}
+from! {
+    TensorView<'a> => Tensor;
+    i64 => Int;
+    f64 => Float;
+    bool => Bool;
+    &'a str => Str;
+}
