@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, comparison, complex, control, create, function, join, matmul, pad, rearrange, reduce, scan,
-    softmax, view,
+    activation, arithmetic, comparison, complex, control, create, function, index, join, matmul, pad, rearrange,
+    reduce, scan, scatter, softmax, view,
 };
 
 /// The families' tables.
@@ -21,12 +21,14 @@ const FAMILIES: &[&[Row]] = &[
     create::ROWS,
     function::FUNCTIONS,
     function::ROWS,
+    index::ROWS,
     join::ROWS,
     matmul::ROWS,
     pad::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
     scan::ROWS,
+    scatter::ROWS,
     softmax::ROWS,
     view::ROWS,
 ];
