@@ -4,20 +4,31 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{control, create, join, matmul, pad, pointwise, rearrange, reduce, scan, softmax, view};
+use super::{
+    activation, arithmetic, comparison, complex, control, create, function, index, join, matmul, pad, rearrange,
+    reduce, scan, scatter, softmax, view,
+};
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
+    activation::ROWS,
+    arithmetic::ROWS,
+    comparison::ROWS,
+    comparison::SCALAR_ROWS,
+    comparison::TENSOR_ROWS,
+    complex::ROWS,
     control::ROWS,
     create::ROWS,
+    function::FUNCTIONS,
+    function::ROWS,
+    index::ROWS,
     join::ROWS,
     matmul::ROWS,
     pad::ROWS,
-    pointwise::FUNCTIONS,
-    pointwise::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
     scan::ROWS,
+    scatter::ROWS,
     softmax::ROWS,
     view::ROWS,
 ];

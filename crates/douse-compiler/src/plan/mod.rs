@@ -301,5 +301,6 @@ fn extent(sizes: &[Expr], strides: &[Expr]) -> Expr {
     if is_dense(sizes, strides) {
         return Expr::product(sizes);
     }
-    sizes.iter().zip(strides).fold(Expr::int(1), |sum, (n, s)| &sum + &(&(n - 1) * s))
+    let last = sizes.iter().zip(strides).fold(Expr::int(1), |sum, (n, s)| &sum + &(&(n - 1) * s));
+    if sizes.iter().any(|n| n.is_int(0)) { Expr::int(0) } else { last.maximum(&Expr::int(0)) }
 }

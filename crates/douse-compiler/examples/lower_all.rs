@@ -1,9 +1,11 @@
-//! Imports every `.pt2` below the paths given and says why those fail that do: `import_all PATH...`.
+//! Lowers every `.pt2` below the paths given, checks the plans, and says why those fail that do: `lower_all PATH...`. With `--print` the plans
+//! are printed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use douse_compiler::import::{ImportError, import};
+use douse_compiler::import::ImportError;
+use douse_compiler::{Options, lower};
 use douse_pt2::ExportedProgram;
 
 fn collect(path: &Path, found: &mut Vec<PathBuf>) {
@@ -18,13 +20,23 @@ fn collect(path: &Path, found: &mut Vec<PathBuf>) {
 
 fn main() {
     let mut files = Vec::new();
-    std::env::args().skip(1).for_each(|a| collect(Path::new(&a), &mut files));
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let print = args.iter().any(|a| a == "--print");
+    let options = Options { fuse: !args.iter().any(|a| a == "--unfused"), ..Options::default() };
+    args.iter().filter(|a| !a.starts_with("--")).for_each(|a| collect(Path::new(a), &mut files));
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in &files {
         let name = file.display().to_string();
-        let result = ExportedProgram::open(file).map_err(ImportError::from).and_then(|p| import(&p, "forward"));
+        let result = ExportedProgram::open(file).map_err(ImportError::from).and_then(|program| {
+            let lowered = lower(&program, "forward", &options)?;
+            if print {
+                println!("{}", lowered.plan);
+            }
+            douse_program::check::check(&lowered.plan)?;
+            Ok(())
+        });
         match result {
-            Ok(_) => {}
+            Ok(()) => {}
             Err(ImportError::Unsupported(all)) => {
                 all.into_iter().for_each(|u| reasons.entry(u.what).or_default().push(name.clone()));
             }
@@ -39,5 +51,5 @@ fn main() {
     for (reason, files) in sorted {
         println!("{:5}  {reason}  [{}]", files.len(), files.first().map_or("", |f| f));
     }
-    println!("{} imported, {} not", files.len() - failed.len(), failed.len());
+    println!("{} lowered, {} not", files.len() - failed.len(), failed.len());
 }
