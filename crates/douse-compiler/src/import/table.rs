@@ -4,14 +4,21 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{control, create, join, matmul, pad, pointwise, rearrange, reduce, scan, softmax, view};
+use super::{
+    control, create, distance, join, linalg, matmul, norm, normalization, pad, pointwise, rearrange, reduce, scan,
+    softmax, statistics, view,
+};
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
     control::ROWS,
     create::ROWS,
+    distance::ROWS,
     join::ROWS,
+    linalg::ROWS,
     matmul::ROWS,
+    norm::ROWS,
+    normalization::ROWS,
     pad::ROWS,
     pointwise::FUNCTIONS,
     pointwise::ROWS,
@@ -19,6 +26,7 @@ const FAMILIES: &[&[Row]] = &[
     reduce::ROWS,
     scan::ROWS,
     softmax::ROWS,
+    statistics::ROWS,
     view::ROWS,
 ];
 
