@@ -678,12 +678,18 @@ impl Builder {
         if !op.takes().accepts(dtype) || dim >= shape.len() {
             return Err(fault(format!("scan by {op} of {dtype} along {dim}")));
         }
+        if shape[dim].is_int(1) {
+            return Ok(x);
+        }
         Ok(self.push1(Op::Scan { op, dim }, vec![x], dtype, shape))
     }
 
     /// (running extreme, its int64 position along `dim`).
     pub fn arg_scan(&mut self, max: bool, x: Value, dim: usize) -> Result<(Value, Value)> {
         let (dtype, shape) = (self.dtype(x), self.shape(x).to_vec());
+        if shape.get(dim).is_some_and(|n| n.is_int(1)) {
+            return Ok((x, self.full(DType::I64, shape, Scalar::Int(0))));
+        }
         let results = self.push(Op::ArgScan { max, dim }, vec![x], vec![(dtype, shape.clone()), (DType::I64, shape)]);
         Ok((results[0], results[1]))
     }
