@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, comparison, complex, control, create, function, index, join, matmul, pad, rearrange,
-    reduce, scan, scatter, softmax, view,
+    activation, arithmetic, comparison, complex, control, create, distance, function, index, join, linalg, matmul,
+    norm, normalization, pad, rearrange, reduce, scan, scatter, softmax, statistics, view,
 };
 
 /// The families' tables.
@@ -19,17 +19,22 @@ const FAMILIES: &[&[Row]] = &[
     complex::ROWS,
     control::ROWS,
     create::ROWS,
+    distance::ROWS,
     function::FUNCTIONS,
     function::ROWS,
     index::ROWS,
     join::ROWS,
+    linalg::ROWS,
     matmul::ROWS,
+    norm::ROWS,
+    normalization::ROWS,
     pad::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
     scan::ROWS,
     scatter::ROWS,
     softmax::ROWS,
+    statistics::ROWS,
     view::ROWS,
 ];
 
