@@ -5,6 +5,8 @@ mod binder;
 mod number;
 mod outputs;
 mod state;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use douse_core::bytes::{Aligned, Bytes};
