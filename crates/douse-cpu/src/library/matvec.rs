@@ -17,13 +17,21 @@ pub fn vector_matrix<T: Float>(x: &[T::Wide], b: Matrix<'_, T>, out: &mut [T::Wi
     if b.row_stride == 1 && b.col_stride >= 0 {
         // Columns lie in memory without gaps: one dot product each.
         let rows = work.chunk(b.cols, 16);
-        work.each_chunk(out, rows, |i, out| vectorised(|| dots(x, b, i * rows, out)));
+        work.each_chunk(out, rows, |i, out| {
+            vectorised(
+                #[inline(always)]
+                || dots(x, b, i * rows, out),
+            )
+        });
         true
     } else if b.col_stride == 1 && b.row_stride >= 0 {
         let cols = work.chunk(b.cols, 256).min(4096);
         work.each_chunk(out, cols, |i, out| {
             out.fill(T::Wide::ZERO);
-            vectorised(|| add_sums(x, b, i * cols, out));
+            vectorised(
+                #[inline(always)]
+                || add_sums(x, b, i * cols, out),
+            );
         });
         true
     } else {

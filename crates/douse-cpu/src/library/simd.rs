@@ -8,7 +8,8 @@ use super::element::{Number, Real};
 /// Partial sums kept side by side: enough for four AVX-512 registers of float32.
 const LANES: usize = 64;
 
-/// Runs `f`, compiled for the widest vector instructions there are. What `f` calls must be inlined into it.
+/// Runs `f`, compiled for the widest vector instructions there are. The closure and what it calls must be `#[inline(always)]`: what is
+/// not inlined is compiled for the least of processors.
 #[inline(always)]
 pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(f)

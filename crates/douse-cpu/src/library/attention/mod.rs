@@ -146,7 +146,10 @@ pub fn attention<T: Float>(step: Attention<'_, T>, work: &Work) -> Result<()> {
         None => {
             let mut wide = work.scratch.take(out.len());
             run(&mut wide)?;
-            vectorised(|| T::narrow(&wide, out));
+            vectorised(
+                #[inline(always)]
+                || T::narrow(&wide, out),
+            );
             Ok(())
         }
     })
