@@ -6,6 +6,9 @@ use bytemuck::Pod;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+use super::gemm::Matrix;
+use super::matvec;
+
 /// An element that can be stored, compared and sorted.
 pub trait Element: Pod + Send + Sync + PartialEq {
     /// How many low bits of [`Element::order_key`] are used.
@@ -41,6 +44,11 @@ pub trait Float: Element {
     /// The slice itself, where the dtype is its own wide dtype.
     fn as_wide(slice: &[Self]) -> Option<&[Self::Wide]>;
     fn as_wide_mut(slice: &mut [Self]) -> Option<&mut [Self::Wide]>;
+
+    /// `out[j] = sum_k x[k] * b[k, first + j]`, where the columns of `b` have no gaps.
+    fn dots(x: &[Self::Wide], b: Matrix<'_, Self>, first: usize, out: &mut [Self::Wide]);
+    /// `out[j] += sum_k x[k] * b[k, first + j]`, where the rows of `b` have no gaps.
+    fn add_sums(x: &[Self::Wide], b: Matrix<'_, Self>, first: usize, out: &mut [Self::Wide]);
 }
 
 /// A dtype that arithmetic is done in: float32 or float64.
@@ -168,6 +176,14 @@ macro_rules! reals {
             fn as_wide_mut(slice: &mut [$t]) -> Option<&mut [$t]> {
                 Some(slice)
             }
+
+            fn dots(x: &[$t], b: Matrix<'_, $t>, first: usize, out: &mut [$t]) {
+                matvec::dots_real(x, b, first, out);
+            }
+
+            fn add_sums(x: &[$t], b: Matrix<'_, $t>, first: usize, out: &mut [$t]) {
+                matvec::add_sums_real(x, b, first, out);
+            }
         }
 
         impl Real for $t {
@@ -234,7 +250,7 @@ fn narrow_bf16(from: &[f32], to: &mut [bf16]) {
 }
 
 macro_rules! halves {
-    ($($t:ident $widen:ident $narrow:ident;)*) => {$(
+    ($($t:ident $widen:ident $narrow:ident $dots:path;)*) => {$(
         impl Element for $t {
             const KEY_BITS: u32 = 16;
 
@@ -278,13 +294,21 @@ macro_rules! halves {
             fn as_wide_mut(_: &mut [$t]) -> Option<&mut [f32]> {
                 None
             }
+
+            fn dots(x: &[f32], b: Matrix<'_, $t>, first: usize, out: &mut [f32]) {
+                $dots(x, b, first, out);
+            }
+
+            fn add_sums(x: &[f32], b: Matrix<'_, $t>, first: usize, out: &mut [f32]) {
+                matvec::add_sums_widened(x, b, first, out);
+            }
         }
     )*};
 }
 
 halves! {
-    f16 widen_f16 narrow_f16;
-    bf16 widen_bf16 narrow_bf16;
+    f16 widen_f16 narrow_f16 matvec::dots_widened;
+    bf16 widen_bf16 narrow_bf16 matvec::dots_bf16;
 }
 
 #[cfg(test)]

@@ -135,10 +135,7 @@ fn matrix<T: Float>(a: Matrix<'_, T>, b: Matrix<'_, T>, out: &mut [T], work: &Wo
         let right = Matrix::rows(wide_b, width, a.cols, a.cols).transposed();
         run(wide_out, Matrix::rows(&wide_a, m, a.cols, a.cols), right, width)?;
         for (row, out) in wide_out.chunks_exact(width).zip(out.chunks_exact_mut(n)) {
-            vectorised(
-                #[inline(always)]
-                || T::narrow(row, &mut out[first..first + width]),
-            );
+            vectorised!(T::narrow(row, &mut out[first..first + width]));
         }
     }
     Ok(())
@@ -171,10 +168,7 @@ fn widen_matrix<T: Float>(from: Matrix<'_, T>, to: &mut [T::Wide], work: &Work) 
         for (r, row) in to.chunks_exact_mut(cols).enumerate() {
             let start = offset(from.offset, i * rows + r, from.row_stride);
             if from.col_stride == 1 {
-                vectorised(
-                    #[inline(always)]
-                    || T::widen(&from.data[start..start + cols], row),
-                );
+                vectorised!(T::widen(&from.data[start..start + cols], row));
             } else {
                 for (j, x) in row.iter_mut().enumerate() {
                     *x = from.data[offset(start, j, from.col_stride)].to_wide();
@@ -211,19 +205,16 @@ pub fn matmul_int<T: Number>(a: Tensor<'_, T>, b: Tensor<'_, T>, mut out: Tensor
         work.each_chunk(out, n, |row, out| {
             let a = &a[row * k..][..k];
             let b = &b[row / m * k * n..][..k * n];
-            vectorised(
-                #[inline(always)]
-                || {
-                    out.fill(T::ZERO);
-                    if n == 1 {
-                        out[0] = super::simd::dot(a, b);
-                    } else {
-                        for (x, b) in a.iter().zip(b.chunks_exact(n)) {
-                            axpy(*x, b, out);
-                        }
+            vectorised!({
+                out.fill(T::ZERO);
+                if n == 1 {
+                    out[0] = super::simd::dot(a, b);
+                } else {
+                    for (x, b) in a.iter().zip(b.chunks_exact(n)) {
+                        axpy(*x, b, out);
                     }
-                },
-            );
+                }
+            });
         });
         Ok(())
     })

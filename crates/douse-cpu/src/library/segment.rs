@@ -64,22 +64,19 @@ pub fn segment_reduce<T: Float>(
             let empty_mean = reduction.mean && first == last && reduction.initial.is_none();
             let start = if empty_mean { T::Wide::from_f64(f64::NAN) } else { start };
             let mut sums = work.scratch.take::<T::Wide>(inner);
-            vectorised(
-                #[inline(always)]
-                || {
-                    sums.fill(start);
-                    for row in src[(batch * rows + first) * inner..(batch * rows + last) * inner].chunks_exact(inner) {
-                        for (sum, x) in sums.iter_mut().zip(row) {
-                            *sum = combine(*sum, x.to_wide());
-                        }
+            vectorised!({
+                sums.fill(start);
+                for row in src[(batch * rows + first) * inner..(batch * rows + last) * inner].chunks_exact(inner) {
+                    for (sum, x) in sums.iter_mut().zip(row) {
+                        *sum = combine(*sum, x.to_wide());
                     }
-                    if reduction.mean && last > first {
-                        let count = T::Wide::from_f64((last - first) as f64);
-                        sums.iter_mut().for_each(|sum| *sum = *sum / count);
-                    }
-                    T::narrow(&sums, out);
-                },
-            );
+                }
+                if reduction.mean && last > first {
+                    let count = T::Wide::from_f64((last - first) as f64);
+                    sums.iter_mut().for_each(|sum| *sum = *sum / count);
+                }
+                T::narrow(&sums, out);
+            });
         });
         Ok(())
     })

@@ -5,15 +5,21 @@
 
 use super::element::{Number, Real};
 
-/// Partial sums kept side by side: enough for four AVX-512 registers of float32.
-const LANES: usize = 64;
+/// Partial sums kept side by side: two AVX-512 registers of float32.
+const LANES: usize = 32;
 
-/// Runs `f`, compiled for the widest vector instructions there are. The closure and what it calls must be `#[inline(always)]`: what is
-/// not inlined is compiled for the least of processors.
-#[inline(always)]
-pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(f)
+/// Evaluates an expression, compiled for the widest vector instructions there are. What it calls must be `#[inline(always)]`: what is not
+/// inlined is compiled for the least of processors. (A macro, because a function could not ask that of the closure it is given.)
+macro_rules! vectorised {
+    ($body:expr) => {
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || $body,
+        )
+    };
 }
+
+pub(super) use vectorised;
 
 /// The sum of products over the shorter length.
 #[inline(always)]

@@ -135,7 +135,7 @@ macro_rules! through_float32 {
                 let widen = |from: &Tensor<'_, $t>| {
                     let dense = from.dense(work.scratch);
                     let mut wide = work.scratch.take::<f32>(dense.len());
-                    vectorised(#[inline(always)] || <$t>::widen(&dense, &mut wide));
+                    vectorised!(<$t>::widen(&dense, &mut wide));
                     wide
                 };
                 let (input, weight) = (widen(&input), widen(&weight));
@@ -145,7 +145,7 @@ macro_rules! through_float32 {
                     convolve_f32(g, &input, weight, bias.as_deref(), out, work);
                 })?;
                 out.write(work.scratch, |out| {
-                    vectorised(#[inline(always)] || <$t>::narrow(&wide, out));
+                    vectorised!(<$t>::narrow(&wide, out));
                     Ok(())
                 })
             }

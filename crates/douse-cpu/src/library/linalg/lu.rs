@@ -36,16 +36,13 @@ impl Lu {
             if row[k] == 0.0 {
                 continue;
             }
-            vectorised(
-                #[inline(always)]
-                || {
-                    for other in below.chunks_exact_mut(n) {
-                        let factor = other[k] / row[k];
-                        other[k] = factor;
-                        axpy(-factor, &row[k + 1..], &mut other[k + 1..]);
-                    }
-                },
-            );
+            vectorised!({
+                for other in below.chunks_exact_mut(n) {
+                    let factor = other[k] / row[k];
+                    other[k] = factor;
+                    axpy(-factor, &row[k + 1..], &mut other[k + 1..]);
+                }
+            });
         }
         Lu { n, lu, order, odd }
     }
@@ -79,25 +76,22 @@ impl Lu {
             return Vec::new();
         }
         let mut x: Vec<f64> = self.order.iter().flat_map(|row| b[row * k..][..k].iter().copied()).collect();
-        vectorised(
-            #[inline(always)]
-            || {
-                for i in 0..n {
-                    let (solved, rest) = x.split_at_mut(i * k);
-                    for (j, row) in solved.chunks_exact(k).enumerate() {
-                        axpy(-self.lu[i * n + j], row, &mut rest[..k]);
-                    }
+        vectorised!({
+            for i in 0..n {
+                let (solved, rest) = x.split_at_mut(i * k);
+                for (j, row) in solved.chunks_exact(k).enumerate() {
+                    axpy(-self.lu[i * n + j], row, &mut rest[..k]);
                 }
-                for i in (0..n).rev() {
-                    let (rest, solved) = x.split_at_mut((i + 1) * k);
-                    let row = &mut rest[i * k..];
-                    for (j, other) in solved.chunks_exact(k).enumerate() {
-                        axpy(-self.lu[i * n + i + 1 + j], other, row);
-                    }
-                    row.iter_mut().for_each(|x| *x /= self.lu[i * n + i]);
+            }
+            for i in (0..n).rev() {
+                let (rest, solved) = x.split_at_mut((i + 1) * k);
+                let row = &mut rest[i * k..];
+                for (j, other) in solved.chunks_exact(k).enumerate() {
+                    axpy(-self.lu[i * n + i + 1 + j], other, row);
                 }
-            },
-        );
+                row.iter_mut().for_each(|x| *x /= self.lu[i * n + i]);
+            }
+        });
         x
     }
 }
