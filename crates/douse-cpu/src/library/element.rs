@@ -3,11 +3,13 @@
 //! Bool stands as bytes of 0 and 1 and is read as `u8`.
 
 use bytemuck::Pod;
+use douse_core::Result;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::gemm::Matrix;
 use super::matvec;
+use super::work::Work;
 
 /// An element that can be stored, compared and sorted.
 pub trait Element: Pod + Send + Sync + PartialEq {
@@ -63,6 +65,9 @@ pub trait Real:
     /// Replaces each element x by exp(x - max) and returns the sum of the results. Meant to be called where vector
     /// instructions are enabled.
     fn exp_minus(row: &mut [Self], max: Self) -> Self;
+
+    /// `out = a @ b`, rows of `out` without gaps; on all threads.
+    fn product(a: Matrix<'_, Self>, b: Matrix<'_, Self>, out: &mut [Self], work: &Work) -> Result<()>;
 }
 
 /// The order of a float as an unsigned number of the same width.
@@ -119,7 +124,7 @@ integers! {
 }
 
 macro_rules! reals {
-    ($($t:ident $word:ident $exp:path;)*) => {$(
+    ($($t:ident $word:ident $exp:path, $dots:ident $sums:ident $product:path;)*) => {$(
         impl Element for $t {
             const KEY_BITS: u32 = <$word>::BITS;
 
@@ -178,11 +183,11 @@ macro_rules! reals {
             }
 
             fn dots(x: &[$t], b: Matrix<'_, $t>, first: usize, out: &mut [$t]) {
-                matvec::dots_real(x, b, first, out);
+                matvec::$dots(x, b, first, out);
             }
 
             fn add_sums(x: &[$t], b: Matrix<'_, $t>, first: usize, out: &mut [$t]) {
-                matvec::add_sums_real(x, b, first, out);
+                matvec::$sums(x, b, first, out);
             }
         }
 
@@ -203,13 +208,17 @@ macro_rules! reals {
             fn exp_minus(row: &mut [$t], max: $t) -> $t {
                 $exp(row, max)
             }
+
+            fn product(a: Matrix<'_, $t>, b: Matrix<'_, $t>, out: &mut [$t], work: &Work) -> Result<()> {
+                $product(a, b, out, work)
+            }
         }
     )*};
 }
 
 reals! {
-    f32 u32 super::simd::exp_minus_f32;
-    f64 u64 super::simd::exp_minus_f64;
+    f32 u32 super::simd::exp_minus_f32, dots_f32 add_sums_f32 super::product::multiply;
+    f64 u64 super::simd::exp_minus_f64, dots_f64 add_sums_f64 super::product::by_crate;
 }
 
 #[inline(always)]

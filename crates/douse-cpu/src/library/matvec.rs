@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use half::bf16;
 use pulp::{Simd, WithSimd};
 
-use super::element::{Float, Number, Real};
+use super::element::{Float, Number};
 use super::gemm::Matrix;
 use super::simd::vectorised;
 use super::work::Work;
@@ -59,24 +59,18 @@ struct Sums<'a, T: Float> {
     out: &'a mut [T::Wide],
 }
 
-/// See [`Float::dots`], for dtypes that compute in themselves.
-pub fn dots_real<R: Real>(x: &[R], b: Matrix<'_, R>, first: usize, out: &mut [R])
-where
-    for<'a> Dots<'a, R>: WithSimd,
-{
-    pulp::Arch::new().dispatch(Dots { x, b, first, out });
-}
-
-/// See [`Float::add_sums`], for dtypes that compute in themselves.
-pub fn add_sums_real<R: Real>(x: &[R], b: Matrix<'_, R>, first: usize, out: &mut [R])
-where
-    for<'a> Sums<'a, R>: WithSimd,
-{
-    pulp::Arch::new().dispatch(Sums { x, b, first, out });
-}
-
 macro_rules! kernels {
-    ($t:ident $vectors:ident $as_simd:ident $as_mut_simd:ident $splat:ident $mul_add:ident $add:ident $reduce_sum:ident) => {
+    ($t:ident $dots:ident $sums:ident $as_simd:ident $as_mut_simd:ident $splat:ident $mul_add:ident $add:ident $reduce_sum:ident) => {
+        /// See [`Float::dots`].
+        pub fn $dots(x: &[$t], b: Matrix<'_, $t>, first: usize, out: &mut [$t]) {
+            pulp::Arch::new().dispatch(Dots { x, b, first, out });
+        }
+
+        /// See [`Float::add_sums`].
+        pub fn $sums(x: &[$t], b: Matrix<'_, $t>, first: usize, out: &mut [$t]) {
+            pulp::Arch::new().dispatch(Sums { x, b, first, out });
+        }
+
         impl WithSimd for Dots<'_, $t> {
             type Output = ();
 
@@ -154,8 +148,8 @@ macro_rules! kernels {
     };
 }
 
-kernels!(f32 f32s as_simd_f32s as_mut_simd_f32s splat_f32s mul_add_f32s add_f32s reduce_sum_f32s);
-kernels!(f64 f64s as_simd_f64s as_mut_simd_f64s splat_f64s mul_add_f64s add_f64s reduce_sum_f64s);
+kernels!(f32 dots_f32 add_sums_f32 as_simd_f32s as_mut_simd_f32s splat_f32s mul_add_f32s add_f32s reduce_sum_f32s);
+kernels!(f64 dots_f64 add_sums_f64 as_simd_f64s as_mut_simd_f64s splat_f64s mul_add_f64s add_f64s reduce_sum_f64s);
 
 /// See [`Float::dots`], for 16-bit floats: four columns at a time are widened.
 pub fn dots_widened<T: Float<Wide = f32>>(x: &[f32], b: Matrix<'_, T>, first: usize, out: &mut [f32]) {
@@ -167,7 +161,7 @@ pub fn dots_widened<T: Float<Wide = f32>>(x: &[f32], b: Matrix<'_, T>, first: us
             vectorised!(T::widen(column, wide));
         }
         let columns = Matrix::rows(&wide, out.len(), rows, rows).transposed();
-        dots_real(x, columns, 0, out);
+        dots_f32(x, columns, 0, out);
     }
 }
 
