@@ -4,12 +4,16 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{control, create, index, join, matmul, pad, pointwise, rearrange, reduce, scan, scatter, softmax, view};
+use super::{
+    control, create, embedding, index, join, matmul, pad, pointwise, rearrange, reduce, scan, scatter, search, softmax,
+    sort, unique, view,
+};
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
     control::ROWS,
     create::ROWS,
+    embedding::ROWS,
     index::ROWS,
     join::ROWS,
     matmul::ROWS,
@@ -20,7 +24,10 @@ const FAMILIES: &[&[Row]] = &[
     reduce::ROWS,
     scan::ROWS,
     scatter::ROWS,
+    search::ROWS,
     softmax::ROWS,
+    sort::ROWS,
+    unique::ROWS,
     view::ROWS,
 ];
 
