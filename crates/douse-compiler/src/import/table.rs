@@ -5,21 +5,32 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    control, create, embedding, index, join, matmul, pad, pointwise, rearrange, reduce, scan, scatter, search, softmax,
-    sort, unique, view,
+    activation, arithmetic, comparison, complex, control, create, distance, embedding, function, index, join, linalg,
+    matmul, norm, normalization, pad, pointwise, rearrange, reduce, scan, scatter, search, softmax, sort, statistics,
+    unique, view,
 };
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
+    activation::ROWS,
+    arithmetic::ROWS,
+    comparison::ROWS,
+    comparison::SCALAR_ROWS,
+    comparison::TENSOR_ROWS,
+    complex::ROWS,
     control::ROWS,
     create::ROWS,
+    distance::ROWS,
     embedding::ROWS,
+    function::FUNCTIONS,
+    function::ROWS,
     index::ROWS,
     join::ROWS,
+    linalg::ROWS,
     matmul::ROWS,
+    norm::ROWS,
+    normalization::ROWS,
     pad::ROWS,
-    pointwise::FUNCTIONS,
-    pointwise::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
     scan::ROWS,
@@ -27,6 +38,7 @@ const FAMILIES: &[&[Row]] = &[
     search::ROWS,
     softmax::ROWS,
     sort::ROWS,
+    statistics::ROWS,
     unique::ROWS,
     view::ROWS,
 ];
