@@ -791,6 +791,26 @@ impl Builder {
         Ok(self.push(Op::Linalg(kind), operands.to_vec(), results))
     }
 
+    /// Packed query [tokens, heads, d], key [tokens, kv heads, d], value [tokens, kv heads, dv]; the bounds of the sequences among the
+    /// queries and among the keys, integers [sequences + 1].
+    pub fn varlen_attention(
+        &mut self,
+        packed: [Value; 3],
+        bounds: [Value; 2],
+        scale: f64,
+        window: (i64, i64),
+    ) -> Result<Value> {
+        let (dtype, mut shape) = (self.dtype(packed[0]), self.shape(packed[0]).to_vec());
+        let fits = packed.iter().all(|v| self.rank(*v) == 3 && self.dtype(*v) == dtype)
+            && bounds.iter().all(|v| self.rank(*v) == 1 && self.dtype(*v).is_int());
+        if !fits {
+            return Err(fault("attention over packed sequences of other ranks or dtypes".to_string()));
+        }
+        shape[2] = self.shape(packed[2])[2].clone();
+        let operands = packed.into_iter().chain(bounds).collect();
+        Ok(self.push1(Op::VarlenAttention { scale, window }, operands, dtype, shape))
+    }
+
     // Order and search.
 
     /// (values, int64 positions) along the last dimension, stable.

@@ -15,10 +15,12 @@
 
 mod activation;
 pub mod args;
+mod attention;
 mod arithmetic;
 mod comparison;
 mod complex;
 mod control;
+mod convolution;
 mod create;
 mod data;
 mod distance;
@@ -35,6 +37,7 @@ mod normalization;
 mod pad;
 pub mod parts;
 pub mod pointwise;
+mod pooling;
 mod program;
 pub mod promote;
 mod rearrange;
