@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, comparison, complex, control, create, function, index, join, matmul, pad, rearrange,
-    reduce, scan, scatter, softmax, view,
+    activation, arithmetic, comparison, complex, control, create, foreach, function, grid, index, join, loss, matmul,
+    pad, random, rearrange, reduce, scan, scatter, softmax, special, view,
 };
 
 /// The families' tables.
@@ -19,17 +19,29 @@ const FAMILIES: &[&[Row]] = &[
     complex::ROWS,
     control::ROWS,
     create::ROWS,
+    foreach::LIST_ROWS,
+    foreach::ROWS,
+    foreach::SCALAR_LIST_ROWS,
+    foreach::SCALAR_ROWS,
+    foreach::TENSOR_ROWS,
     function::FUNCTIONS,
     function::ROWS,
+    grid::ROWS,
     index::ROWS,
     join::ROWS,
+    loss::ROWS,
     matmul::ROWS,
     pad::ROWS,
+    random::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
     scan::ROWS,
     scatter::ROWS,
     softmax::ROWS,
+    special::POLYNOMIAL_N_ROWS,
+    special::POLYNOMIAL_ROWS,
+    special::POLYNOMIAL_X_ROWS,
+    special::ROWS,
     view::ROWS,
 ];
 
