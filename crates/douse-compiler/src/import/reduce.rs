@@ -93,22 +93,22 @@ fn sum(imp: &mut Importer, a: &Args) -> Result<Val> {
     Ok(of_kind(imp.b.cast(total, dtype.real()), complex))
 }
 
-/// The sum over the dimensions that broadcasting to the tensor's shape would have added or repeated.
+/// The sum over the dimensions that broadcasting to the tensor's shape would have added or repeated; where there are none, the tensor as it is.
 fn sum_to_size(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
-    let (x, complex) = (imp.read(t)?, imp.is_complex(t));
     let (shape, size) = (imp.shape_of(t)?, a.exprs("size")?);
     let added = shape.len().checked_sub(size.len()).ok_or_else(|| a.wrong("size", "of the tensor's rank or less"))?;
     let repeated = |d: &usize| *d < added || (size[d - added].is_int(1) && !shape[*d].is_int(1));
     let dims: Vec<usize> = (0..shape.len()).filter(repeated).collect();
-    let dtype = imp.b.dtype(x);
+    let dtype = if dims.is_empty() { imp.dtype_of(t) } else { sum_dtype(imp.dtype_of(t)) };
+    let (x, _, complex) = in_dtype(imp, t, dtype)?;
     let total = wide_sum(imp, a, x, &dims)?;
     let mut to = size;
     if complex {
         to.push(Expr::int(2));
     }
     let total = imp.b.reshape(total, to)?;
-    Ok(of_kind(imp.b.cast(total, dtype), complex))
+    Ok(of_kind(imp.b.cast(total, dtype.real()), complex))
 }
 
 /// The tensor with zeros for NaN, in a dtype.
