@@ -5,14 +5,15 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, comparison, complex, control, create, distance, function, index, join, linalg, matmul,
-    norm, normalization, pad, rearrange, reduce, scan, scatter, softmax, statistics, view,
+    activation, arithmetic, calculus, comparison, complex, control, create, distance, einsum, function, index, join,
+    linalg, matmul, norm, normalization, pad, rearrange, reduce, scan, scatter, softmax, statistics, view,
 };
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
     activation::ROWS,
     arithmetic::ROWS,
+    calculus::ROWS,
     comparison::ROWS,
     comparison::SCALAR_ROWS,
     comparison::TENSOR_ROWS,
@@ -20,6 +21,7 @@ const FAMILIES: &[&[Row]] = &[
     control::ROWS,
     create::ROWS,
     distance::ROWS,
+    einsum::ROWS,
     function::FUNCTIONS,
     function::ROWS,
     index::ROWS,
