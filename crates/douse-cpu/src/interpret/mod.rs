@@ -25,7 +25,7 @@ mod share;
 mod space;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use douse_core::{DType, Error, Result};
 use douse_program::kernel::Kernel;

@@ -1,7 +1,9 @@
 //! Kernels built by hand and at random, against a plain evaluation point by point.
 
-mod build;
+pub(crate) mod build;
 mod forms;
+mod naive;
+mod random;
 
 use build::Memory;
 use douse_core::Result;
