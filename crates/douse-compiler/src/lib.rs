@@ -5,3 +5,4 @@
 //! ```
 
 pub mod import;
+pub mod passes;
