@@ -4,6 +4,7 @@
 //! Kernels are interpreted in blocks of lanes ([`interpret`]); library steps run over strided views ([`strided`]).
 
 pub mod executor;
+mod interpret;
 pub mod memory;
 pub mod strided;
 pub mod threads;

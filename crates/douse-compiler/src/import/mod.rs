@@ -13,19 +13,35 @@
 //! Every result is compared with the dtype and shape that the program itself states; a difference is a fault of ours and refused.
 //! An operator that is missing, or an argument that is not supported, does not end import: all of them are listed.
 
+mod activation;
 pub mod args;
+mod arithmetic;
+mod comparison;
+mod complex;
 mod control;
 mod create;
 mod data;
+mod distance;
+pub mod formula;
+mod function;
 pub mod importer;
+mod index;
 mod join;
+mod linalg;
 mod matmul;
+mod norm;
+mod normalization;
 mod pad;
-mod pointwise;
+pub mod parts;
+pub mod pointwise;
 mod program;
 pub mod promote;
 mod rearrange;
 mod reduce;
+mod scan;
+mod scatter;
+mod softmax;
+mod statistics;
 mod symbols;
 mod table;
 pub mod tensor;

@@ -4,19 +4,37 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{control, create, join, matmul, pad, pointwise, rearrange, reduce, view};
+use super::{
+    activation, arithmetic, comparison, complex, control, create, distance, function, index, join, linalg, matmul,
+    norm, normalization, pad, rearrange, reduce, scan, scatter, softmax, statistics, view,
+};
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
+    activation::ROWS,
+    arithmetic::ROWS,
+    comparison::ROWS,
+    comparison::SCALAR_ROWS,
+    comparison::TENSOR_ROWS,
+    complex::ROWS,
     control::ROWS,
     create::ROWS,
+    distance::ROWS,
+    function::FUNCTIONS,
+    function::ROWS,
+    index::ROWS,
     join::ROWS,
+    linalg::ROWS,
     matmul::ROWS,
+    norm::ROWS,
+    normalization::ROWS,
     pad::ROWS,
-    pointwise::FUNCTIONS,
-    pointwise::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
+    scan::ROWS,
+    scatter::ROWS,
+    softmax::ROWS,
+    statistics::ROWS,
     view::ROWS,
 ];
 
