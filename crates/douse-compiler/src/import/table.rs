@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, comparison, complex, control, create, distance, function, index, join, linalg, matmul,
-    norm, normalization, pad, rearrange, reduce, scan, scatter, softmax, statistics, view,
+    activation, arithmetic, comparison, complex, control, create, distance, embedding, foreach, function, grid, index,
+    join, linalg, loss, matmul, norm, normalization, pad, random, rearrange, reduce, scan, scatter, search, softmax,
+    sort, special, statistics, unique, view,
 };
 
 /// The families' tables.
@@ -20,21 +21,37 @@ const FAMILIES: &[&[Row]] = &[
     control::ROWS,
     create::ROWS,
     distance::ROWS,
+    embedding::ROWS,
+    foreach::LIST_ROWS,
+    foreach::ROWS,
+    foreach::SCALAR_LIST_ROWS,
+    foreach::SCALAR_ROWS,
+    foreach::TENSOR_ROWS,
     function::FUNCTIONS,
     function::ROWS,
+    grid::ROWS,
     index::ROWS,
     join::ROWS,
     linalg::ROWS,
+    loss::ROWS,
     matmul::ROWS,
     norm::ROWS,
     normalization::ROWS,
     pad::ROWS,
+    random::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
     scan::ROWS,
     scatter::ROWS,
+    search::ROWS,
     softmax::ROWS,
+    sort::ROWS,
+    special::POLYNOMIAL_N_ROWS,
+    special::POLYNOMIAL_ROWS,
+    special::POLYNOMIAL_X_ROWS,
+    special::ROWS,
     statistics::ROWS,
+    unique::ROWS,
     view::ROWS,
 ];
 
