@@ -139,13 +139,7 @@ fn check_channels(imp: &Importer, a: &Args, input: Value, weight: Value, conv: &
 }
 
 /// A complex convolution is real ones of the parts; its bias is added after them.
-fn apply(
-    imp: &mut Importer,
-    input: Parts,
-    weight: Parts,
-    bias: Option<Parts>,
-    conv: &Convolution,
-) -> Result<Parts> {
+fn apply(imp: &mut Importer, input: Parts, weight: Parts, bias: Option<Parts>, conv: &Convolution) -> Result<Parts> {
     if !input.is_complex() && !weight.is_complex() {
         return Ok(imp.b.convolution(input.re, weight.re, bias.map(|b| b.re), conv.clone())?.into());
     }

@@ -15,8 +15,8 @@
 
 mod activation;
 pub mod args;
-mod attention;
 mod arithmetic;
+mod attention;
 mod calculus;
 mod comparison;
 mod complex;

@@ -138,9 +138,11 @@ fn windowed(imp: &mut Importer, x: Value, all: Vec<Windows>, fill: Scalar) -> Re
     let mut guard = Cond::Bool(true);
     for (d, w) in all.iter().enumerate() {
         let at = &w.start + &(&Expr::loop_var(lead + all.len() + d) * w.dilation);
-        guard = guard
-            .and(&Cond::compare(Compare::Ge, &at, &Expr::int(0)))
-            .and(&Cond::compare(Compare::Lt, &at, w.end.as_ref().unwrap_or(&w.input)));
+        guard = guard.and(&Cond::compare(Compare::Ge, &at, &Expr::int(0))).and(&Cond::compare(
+            Compare::Lt,
+            &at,
+            w.end.as_ref().unwrap_or(&w.input),
+        ));
         map.push(at);
     }
     let whole = guard.simplify(&imp.b.ranges().with_loops(&shape)).as_bool() == Some(true);
