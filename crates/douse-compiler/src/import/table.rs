@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, comparison, complex, control, create, distance, embedding, foreach, function, grid, index,
-    join, linalg, loss, matmul, norm, normalization, pad, random, rearrange, reduce, scan, scatter, search, softmax,
-    sort, special, statistics, unique, view,
+    activation, arithmetic, comparison, complex, control, create, distance, embedding, foreach, function, grid, host,
+    index, join, linalg, loss, matmul, norm, normalization, pad, random, rearrange, reduce, scan, scatter, search,
+    softmax, sort, special, statistics, unique, view,
 };
 
 /// The families' tables.
@@ -30,6 +30,7 @@ const FAMILIES: &[&[Row]] = &[
     function::FUNCTIONS,
     function::ROWS,
     grid::ROWS,
+    host::ROWS,
     index::ROWS,
     join::ROWS,
     linalg::ROWS,
