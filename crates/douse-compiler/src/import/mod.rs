@@ -16,12 +16,14 @@
 mod activation;
 pub mod args;
 mod arithmetic;
+mod calculus;
 mod comparison;
 mod complex;
 mod control;
 mod create;
 mod data;
 mod distance;
+mod einsum;
 mod embedding;
 mod foreach;
 pub mod formula;

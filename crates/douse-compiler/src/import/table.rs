@@ -5,15 +5,16 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, comparison, complex, control, create, distance, embedding, foreach, function, grid, host,
-    index, join, linalg, loss, matmul, norm, normalization, pad, random, rearrange, reduce, scan, scatter, search,
-    softmax, sort, special, statistics, unique, view,
+    activation, arithmetic, calculus, comparison, complex, control, create, distance, einsum, embedding, foreach,
+    function, grid, host, index, join, linalg, loss, matmul, norm, normalization, pad, random, rearrange, reduce, scan,
+    scatter, search, softmax, sort, special, statistics, unique, view,
 };
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
     activation::ROWS,
     arithmetic::ROWS,
+    calculus::ROWS,
     comparison::ROWS,
     comparison::SCALAR_ROWS,
     comparison::TENSOR_ROWS,
@@ -21,6 +22,7 @@ const FAMILIES: &[&[Row]] = &[
     control::ROWS,
     create::ROWS,
     distance::ROWS,
+    einsum::ROWS,
     embedding::ROWS,
     foreach::LIST_ROWS,
     foreach::ROWS,
