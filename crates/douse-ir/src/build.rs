@@ -308,6 +308,23 @@ impl Builder {
         Ok(shape)
     }
 
+    /// Takes a comparison of a symbol with a number for granted from here on, as the call has checked it. Only outside blocks: what is
+    /// checked in one says nothing of what comes after it.
+    pub fn assume(&mut self, cond: &Cond) {
+        use douse_core::sym::Compare::{Ge, Gt, Le, Lt};
+        let Cond::Compare(op, a, b) = cond else { return };
+        let (Some(symbol @ Symbol::Size(_)), Some(c), 0) = (a.as_symbol(), b.as_int(), self.depth()) else { return };
+        let (mut min, mut max) = self.ranges.get(symbol).map_or((None, None), |b| (b.min, b.max.clone()));
+        match op {
+            Ge => min = Some(min.map_or(c, |m| m.max(c))),
+            Gt => min = Some(min.map_or(c + 1, |m| m.max(c + 1))),
+            Le if max.is_none() => max = Some(Expr::int(c)),
+            Lt if max.is_none() => max = Some(Expr::int(c - 1)),
+            _ => {}
+        }
+        self.ranges.set(symbol, min, max);
+    }
+
     /// Makes the call fail unless two sizes are equal.
     pub fn require_equal(&mut self, a: &Expr, b: &Expr, what: &str) {
         let cond = Cond::compare(douse_core::sym::Compare::Eq, a, b);

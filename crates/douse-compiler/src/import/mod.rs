@@ -31,6 +31,7 @@ mod foreach;
 pub mod formula;
 mod function;
 mod grid;
+mod host;
 pub mod importer;
 mod index;
 mod join;

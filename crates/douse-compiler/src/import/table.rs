@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use super::importer::{Function, Row, copied, in_place};
 use super::{
     activation, arithmetic, attention, calculus, comparison, complex, control, convolution, create, distance, einsum,
-    embedding, foreach, function, grid, index, join, linalg, loss, matmul, norm, normalization, pad, pooling, random,
-    rearrange, reduce, scan, scatter, search, softmax, sort, special, statistics, unique, view,
+    embedding, foreach, function, grid, host, index, join, linalg, loss, matmul, norm, normalization, pad, pooling,
+    random, rearrange, reduce, scan, scatter, search, softmax, sort, special, statistics, unique, view,
 };
 
 /// The families' tables.
@@ -34,6 +34,7 @@ const FAMILIES: &[&[Row]] = &[
     function::FUNCTIONS,
     function::ROWS,
     grid::ROWS,
+    host::ROWS,
     index::ROWS,
     join::ROWS,
     linalg::ROWS,
