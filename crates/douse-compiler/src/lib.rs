@@ -7,6 +7,7 @@
 pub mod fuse;
 pub mod import;
 mod lower;
+pub mod passes;
 pub mod plan;
 
 pub use lower::{Lowered, Options, lower};

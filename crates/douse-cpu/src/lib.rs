@@ -5,6 +5,7 @@
 
 pub mod executor;
 mod interpret;
+pub mod library;
 pub mod memory;
 pub mod strided;
 pub mod threads;

@@ -195,8 +195,14 @@ impl Planner<'_> {
             return *id;
         }
         let graph = &self.module.graph;
-        let (dtype, elements) = (graph.dtype(value), Expr::product(graph.shape(value)));
-        let op = self.definitions[value.0 as usize].map(|n| &graph.node(n).op);
+        let (dtype, mut elements) = (graph.dtype(value), Expr::product(graph.shape(value)));
+        let node = self.definitions[value.0 as usize].map(|n| graph.node(n));
+        let op = node.map(|n| &n.op);
+        // The count is known only once the step has run: there is room for all.
+        if let (Some(Op::Nonzero { .. }), Some(mask)) = (op, node.and_then(|n| n.operands.first())) {
+            let shape = graph.shape(*mask);
+            elements = &Expr::product(shape) * (shape.len() as i64);
+        }
         let id = match op {
             Some(Op::Input(i)) => self.input_buffers.get(i).copied().unwrap_or_default(),
             Some(Op::State(i)) => self.state_buffers[*i as usize],

@@ -78,6 +78,7 @@ pub struct Executor {
     arena: Aligned,
     bindings: Vec<Binding>,
     scratches: Scratches,
+    library_scratch: crate::library::Scratch,
 }
 
 impl Clone for Executor {
@@ -131,6 +132,7 @@ impl Executor {
             arena: Aligned::default(),
             bindings,
             scratches: Scratches::default(),
+            library_scratch: crate::library::Scratch::default(),
         }
     }
 
@@ -180,6 +182,7 @@ impl Executor {
             options,
             bindings: &mut self.bindings,
             scratches: &self.scratches,
+            library_scratch: &self.library_scratch,
             flag: Flag::default(),
             late,
             waits,

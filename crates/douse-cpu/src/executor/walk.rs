@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{Options, Prepared, arena, number};
 use crate::interpret::{Bound, Call, Flag, Scratches, bind};
 use crate::memory::{Memory, Outside, Owned, Region};
-use crate::strided::eval;
+use crate::strided::{Context, eval};
 
 /// A kernel bound to the values of the symbols that it mentions.
 pub(super) type Binding = Option<(Vec<Option<i64>>, Arc<Bound>)>;
@@ -25,6 +25,7 @@ pub(super) struct Walk<'a, 'm> {
     /// By kernel.
     pub bindings: &'a mut Vec<Binding>,
     pub scratches: &'a Scratches,
+    pub library_scratch: &'a crate::library::Scratch,
     pub flag: Flag,
     /// By buffer: the memory of those whose size was not known when the call began.
     pub late: Vec<Option<Owned>>,
@@ -109,7 +110,10 @@ impl<'m> Walk<'_, 'm> {
         for buffer in read.into_iter().chain(written) {
             self.region(buffer)?;
         }
-        Err(Error::not_supported("library steps are not there yet"))
+        let threads = &self.options.threads;
+        let (memory, symbols) = (&mut self.memory, &mut self.symbols[..]);
+        let mut context = Context { plan: self.plan, memory, symbols, threads };
+        crate::library::run(library, &mut context, self.library_scratch)
     }
 
     fn copy(&mut self, from: BufferId, to: BufferId) -> Result<()> {
