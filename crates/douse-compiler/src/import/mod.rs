@@ -49,6 +49,7 @@ pub mod promote;
 mod random;
 mod rearrange;
 mod reduce;
+mod resize;
 mod scan;
 mod scatter;
 mod search;

@@ -7,7 +7,7 @@ use super::importer::{Function, Row, copied, in_place};
 use super::{
     activation, arithmetic, attention, calculus, comparison, complex, control, convolution, create, distance, einsum,
     embedding, foreach, function, grid, host, index, join, linalg, loss, matmul, norm, normalization, pad, pooling,
-    random, rearrange, reduce, scan, scatter, search, softmax, sort, special, statistics, unique, view,
+    random, rearrange, reduce, resize, scan, scatter, search, softmax, sort, special, statistics, unique, view,
 };
 
 /// The families' tables.
@@ -47,6 +47,7 @@ const FAMILIES: &[&[Row]] = &[
     random::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
+    resize::ROWS,
     scan::ROWS,
     scatter::ROWS,
     search::ROWS,
