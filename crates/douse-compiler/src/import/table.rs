@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, calculus, comparison, complex, control, create, distance, einsum, embedding, foreach,
+    activation, arithmetic, calculus, comparison, complex, control, create, distance, einsum, embedding, fft, foreach,
     function, grid, index, join, linalg, loss, matmul, norm, normalization, pad, random, rearrange, reduce, scan,
-    scatter, search, softmax, sort, special, statistics, unique, view,
+    scatter, search, signal, softmax, sort, special, statistics, unique, view,
 };
 
 /// The families' tables.
@@ -24,6 +24,7 @@ const FAMILIES: &[&[Row]] = &[
     distance::ROWS,
     einsum::ROWS,
     embedding::ROWS,
+    fft::ROWS,
     foreach::LIST_ROWS,
     foreach::ROWS,
     foreach::SCALAR_LIST_ROWS,
@@ -46,6 +47,7 @@ const FAMILIES: &[&[Row]] = &[
     scan::ROWS,
     scatter::ROWS,
     search::ROWS,
+    signal::ROWS,
     softmax::ROWS,
     sort::ROWS,
     special::POLYNOMIAL_N_ROWS,
