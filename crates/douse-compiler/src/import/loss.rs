@@ -2,7 +2,7 @@
 
 use douse_core::pointwise::{Binary, Combine};
 use douse_core::sym::Expr;
-use douse_core::{DType, Error, Result, Scalar};
+use douse_core::{DType, Result, Scalar};
 use douse_ir::Value;
 
 use super::args::{Args, Val};
@@ -280,12 +280,12 @@ fn nll_of(imp: &mut Importer, a: &Args, x: Value) -> Result<(Value, Value)> {
     Ok((loss, weight))
 }
 
-/// A float argument with dimensions, widened.
+/// The input, widened; a 0-d tensor counts as a vector of one.
 fn wide_input(imp: &mut Importer, a: &Args) -> Result<(Value, DType)> {
-    let x = imp.value(a, "self")?;
+    let mut x = imp.value(a, "self")?;
     let dtype = imp.b.dtype(x);
     if imp.b.rank(x) == 0 {
-        return Err(Error::invalid_program(format!("{} of a 0-d tensor", a.target)));
+        x = imp.b.reshape(x, vec![Expr::int(1)])?;
     }
     Ok((imp.b.cast(x, imp.compute_dtype(dtype)), dtype))
 }
@@ -382,6 +382,7 @@ fn multi_margin(imp: &mut Importer, a: &Args) -> Result<Val> {
     let dim = imp.b.rank(x) - 1;
     let classes = imp.b.shape(x)[dim].clone();
     let target = imp.value(a, "target")?;
+    let given = imp.b.shape(target).to_vec();
     let mut rows = imp.b.shape(x).to_vec();
     rows.pop();
     let target = imp.b.cast(target, DType::I64);
@@ -404,6 +405,7 @@ fn multi_margin(imp: &mut Importer, a: &Args) -> Result<Val> {
     }
     let losses = Formula::from(other).select(losses, 0.0).build(&mut imp.b)?;
     let sum = imp.b.reduce(Combine::Sum, losses, &[dim])?;
+    let sum = imp.b.reshape(sum, given)?;
     let count = size_as(imp, &classes, imp.b.dtype(sum));
     finish(imp, a, &(Formula::from(sum) / Formula::from(count)), dtype)
 }

@@ -5,21 +5,24 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, calculus, comparison, complex, control, create, distance, einsum, embedding, fft, foreach,
-    function, grid, index, join, linalg, loss, matmul, norm, normalization, pad, random, rearrange, reduce, scan,
-    scatter, search, signal, softmax, sort, special, statistics, unique, view,
+    activation, arithmetic, attention, calculus, comparison, complex, control, convolution, create, distance, einsum,
+    embedding, fft, foreach, function, grid, host, index, join, linalg, loss, matmul, norm, normalization, pad,
+    pooling, random, rearrange, reduce, scan, scatter, search, signal, softmax, sort, special, statistics, unique,
+    view,
 };
 
 /// The families' tables.
 const FAMILIES: &[&[Row]] = &[
     activation::ROWS,
     arithmetic::ROWS,
+    attention::ROWS,
     calculus::ROWS,
     comparison::ROWS,
     comparison::SCALAR_ROWS,
     comparison::TENSOR_ROWS,
     complex::ROWS,
     control::ROWS,
+    convolution::ROWS,
     create::ROWS,
     distance::ROWS,
     einsum::ROWS,
@@ -33,6 +36,7 @@ const FAMILIES: &[&[Row]] = &[
     function::FUNCTIONS,
     function::ROWS,
     grid::ROWS,
+    host::ROWS,
     index::ROWS,
     join::ROWS,
     linalg::ROWS,
@@ -41,6 +45,7 @@ const FAMILIES: &[&[Row]] = &[
     norm::ROWS,
     normalization::ROWS,
     pad::ROWS,
+    pooling::ROWS,
     random::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
