@@ -162,7 +162,7 @@ fn window_sizes(imp: &mut Importer, a: &Args) -> Result<(Expr, Expr, DType)> {
     let period = if periodic { length.clone() } else { &length - 1 };
     // A window of one element is 1: its only angle is that of the middle.
     let dtype = a.dtype("dtype")?.unwrap_or(DType::F32);
-    if !imp.b.ranges().min(&length).is_some_and(|n| n >= 2) && !length.is_int(1) && !length.is_int(0) {
+    if imp.b.ranges().min(&length).is_none_or(|n| n < 2) && !length.is_int(1) && !length.is_int(0) {
         return Err(a.unsupported("a size known only at run time"));
     }
     Ok((length, period, dtype))
