@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use super::importer::{Function, Row, copied, in_place};
 use super::{
     activation, arithmetic, attention, calculus, comparison, complex, control, convolution, create, distance, einsum,
-    embedding, fft, foreach, function, grid, host, index, join, linalg, loss, matmul, norm, normalization, pad,
-    pooling, random, rearrange, reduce, resize, scan, scatter, search, signal, softmax, sort, special, statistics,
-    unique, view,
+    embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul, norm, normalization,
+    pad, pooling, random, rearrange, recurrent, reduce, resize, scan, scatter, search, signal, softmax, sort, special,
+    statistics, unique, view,
 };
 
 /// The families' tables.
@@ -36,6 +36,7 @@ const FAMILIES: &[&[Row]] = &[
     function::FUNCTIONS,
     function::ROWS,
     grid::ROWS,
+    grid_sample::ROWS,
     host::ROWS,
     index::ROWS,
     join::ROWS,
@@ -48,6 +49,7 @@ const FAMILIES: &[&[Row]] = &[
     pooling::ROWS,
     random::ROWS,
     rearrange::ROWS,
+    recurrent::ROWS,
     reduce::ROWS,
     resize::ROWS,
     scan::ROWS,
