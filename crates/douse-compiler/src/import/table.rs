@@ -6,8 +6,9 @@ use std::sync::LazyLock;
 use super::importer::{Function, Row, copied, in_place};
 use super::{
     activation, arithmetic, attention, calculus, comparison, complex, control, convolution, create, distance, einsum,
-    embedding, foreach, function, grid, host, index, join, linalg, loss, matmul, norm, normalization, pad, pooling,
-    random, rearrange, reduce, scan, scatter, search, softmax, sort, special, statistics, unique, view,
+    embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul, norm, normalization,
+    pad, pooling, random, rearrange, recurrent, reduce, resize, scan, scatter, search, signal, softmax, sort, special,
+    statistics, unique, view,
 };
 
 /// The families' tables.
@@ -26,6 +27,7 @@ const FAMILIES: &[&[Row]] = &[
     distance::ROWS,
     einsum::ROWS,
     embedding::ROWS,
+    fft::ROWS,
     foreach::LIST_ROWS,
     foreach::ROWS,
     foreach::SCALAR_LIST_ROWS,
@@ -34,6 +36,7 @@ const FAMILIES: &[&[Row]] = &[
     function::FUNCTIONS,
     function::ROWS,
     grid::ROWS,
+    grid_sample::ROWS,
     host::ROWS,
     index::ROWS,
     join::ROWS,
@@ -46,10 +49,13 @@ const FAMILIES: &[&[Row]] = &[
     pooling::ROWS,
     random::ROWS,
     rearrange::ROWS,
+    recurrent::ROWS,
     reduce::ROWS,
+    resize::ROWS,
     scan::ROWS,
     scatter::ROWS,
     search::ROWS,
+    signal::ROWS,
     softmax::ROWS,
     sort::ROWS,
     special::POLYNOMIAL_N_ROWS,
