@@ -46,6 +46,25 @@ impl Importer {
         }
     }
 
+    /// As [`Importer::wide`], but integers stay in their common dtype, in which eager takes differences and products (and wraps) before it
+    /// goes to float. The last is the dtype to go to: what formulas compute in.
+    pub fn exact<const N: usize>(&mut self, a: &Args, names: [&str; N]) -> Result<([Formula; N], DType, DType)> {
+        let common = self.result_type(a, &names)?;
+        let compute = self.compute_dtype(float_dtype(common));
+        if common.is_float() || common.is_complex() {
+            let (operands, dtype) = self.wide(a, names)?;
+            return Ok((operands, dtype, compute));
+        }
+        let mut operands = Vec::with_capacity(N);
+        for name in names {
+            operands.push(Formula::from(self.operand(a, name, common)?));
+        }
+        match operands.try_into() {
+            Ok(operands) => Ok((operands, common, compute)),
+            Err(_) => Err(douse_core::Error::internal("another number of operands")),
+        }
+    }
+
     /// An argument brought to a dtype and widened to what formulas of that dtype compute in.
     pub fn wide_operand(&mut self, a: &Args, name: &str, dtype: DType) -> Result<Value> {
         let compute = self.compute_dtype(dtype);
