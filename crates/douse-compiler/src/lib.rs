@@ -4,4 +4,10 @@
 //! ExportedProgram ──import──▶ Module ──passes──▶ Module ──fuse──▶ kernels ──plan──▶ Plan
 //! ```
 
+pub mod fuse;
 pub mod import;
+mod lower;
+pub mod passes;
+pub mod plan;
+
+pub use lower::{Lowered, Options, lower};

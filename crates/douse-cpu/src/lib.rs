@@ -4,6 +4,8 @@
 //! Kernels are interpreted in blocks of lanes ([`interpret`]); library steps run over strided views ([`strided`]).
 
 pub mod executor;
+mod interpret;
+pub mod library;
 pub mod memory;
 pub mod strided;
 pub mod threads;

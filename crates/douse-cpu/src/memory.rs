@@ -8,9 +8,8 @@
 //! Threads: a region may be used by several threads at once. Who hands regions to threads (the kernel interpreter) first shows that
 //! no element written by one thread is read or written by another.
 
-#![allow(dead_code)]
-
 use bytemuck::Pod;
+use douse_core::bytes::Aligned;
 use douse_core::{Error, Result};
 use douse_program::plan::BufferId;
 use std::marker::PhantomData;
@@ -71,6 +70,11 @@ impl<'m> Region<'m> {
         let last = stride.checked_mul(count as i64 - 1).and_then(|reach| first.checked_add(reach)).ok_or(Outside)?;
         let elements = (self.len / size_of::<T>()) as i64;
         if first < 0 || last < 0 || first >= elements || last >= elements { Err(Outside) } else { Ok(()) }
+    }
+
+    /// Whether the two begin at the same byte.
+    pub fn begins_with(&self, other: &Region) -> bool {
+        self.start == other.start
     }
 
     /// `out[k] = f(element first + k * stride)`.
@@ -156,6 +160,22 @@ impl<'m> Region<'m> {
         Ok(())
     }
 
+    /// `element index[k] = f(element index[k], values[k])`, in order, each seeing what the ones before it wrote.
+    #[inline(always)]
+    pub fn update<T: Pod, L: Copy>(&self, index: &[i64], values: &[L], f: impl Fn(T, L) -> T) -> Result<(), Outside> {
+        let elements = (self.len / size_of::<T>()) as u64;
+        if !self.writable || !index.iter().fold(true, |inside, &i| inside & ((i as u64) < elements)) {
+            return Err(Outside);
+        }
+        let base = self.start.cast::<T>();
+        for (value, &i) in values.iter().zip(index) {
+            let element = base.wrapping_offset(i as isize);
+            // SAFETY: every index is below the number of elements, as checked, and the region may be written.
+            unsafe { element.write_unaligned(f(element.read_unaligned(), *value)) };
+        }
+        Ok(())
+    }
+
     /// Copies all bytes of another region of the same length, which may overlap.
     pub fn copy_from(&self, from: &Region) -> Result<(), Outside> {
         if !self.writable || self.len != from.len {
@@ -171,11 +191,16 @@ impl<'m> Region<'m> {
 #[derive(Default)]
 pub struct Memory<'m> {
     regions: Vec<Option<Region<'m>>>,
+    /// Memory that the call itself allocated.
+    owned: Vec<Aligned>,
 }
+
+/// The number of a piece of memory that [`Memory`] owns.
+pub(crate) type Owned = usize;
 
 impl<'m> Memory<'m> {
     pub(crate) fn new(buffers: usize) -> Memory<'m> {
-        Memory { regions: vec![None; buffers] }
+        Memory { regions: vec![None; buffers], owned: Vec::new() }
     }
 
     pub(crate) fn set(&mut self, buffer: BufferId, region: Region<'m>) {
@@ -184,12 +209,26 @@ impl<'m> Memory<'m> {
         }
     }
 
+    /// Owns memory until [`Memory::release`]. The region is for buffers of this call.
+    pub(crate) fn own(&mut self, mut bytes: Aligned) -> (Owned, Region<'m>) {
+        // The bytes lie on the heap, so the region stays right when their owner moves.
+        let region = Region { start: bytes.as_mut_ptr(), len: bytes.len(), writable: true, life: PhantomData };
+        self.owned.push(bytes);
+        (self.owned.len() - 1, region)
+    }
+
+    /// What [`Memory::own`] took, in its order. No buffer can be used any more.
+    pub(crate) fn release(self) -> Vec<Aligned> {
+        self.owned
+    }
+
     pub(crate) fn get(&self, buffer: BufferId) -> Result<Region<'m>> {
-        self.regions
-            .get(buffer as usize)
-            .copied()
-            .flatten()
+        self.try_get(buffer)
             .ok_or_else(|| Error::internal(format!("buffer {buffer} has no memory when a step uses it")))
+    }
+
+    pub(crate) fn try_get(&self, buffer: BufferId) -> Option<Region<'m>> {
+        self.regions.get(buffer as usize).copied().flatten()
     }
 
     /// Byte ranges of buffers, as slices: those that are read, those that are written.

@@ -72,6 +72,15 @@ impl StridedMut<'_> {
     pub fn slice<T: Pod>(&mut self) -> Result<&mut [T]> {
         bytemuck::try_cast_slice_mut(self.bytes).map_err(|e| misfit(self.shape.dtype, e))
     }
+
+    /// The shape, and the elements as [`StridedMut::slice`] gives them.
+    ///
+    /// # Errors
+    /// Where the memory is not aligned for the type.
+    pub fn parts<T: Pod>(&mut self) -> Result<(&Shape, &mut [T])> {
+        let data = bytemuck::try_cast_slice_mut(self.bytes).map_err(|e| misfit(self.shape.dtype, e))?;
+        Ok((&self.shape, data))
+    }
 }
 
 fn misfit(dtype: DType, e: bytemuck::PodCastError) -> Error {

@@ -6,6 +6,7 @@
 use douse_core::pointwise::{Binary, Combine, Unary};
 use douse_core::sym::{Cond, Expr, Ranges, Symbol};
 use douse_core::{DType, Error, Result, Scalar};
+use douse_program::library::Linalg;
 use douse_program::plan::{SymbolInfo, SymbolSource};
 
 use crate::graph::{Block, Module, Node, NodeId, OriginId, Value, ValueInfo};
@@ -677,12 +678,18 @@ impl Builder {
         if !op.takes().accepts(dtype) || dim >= shape.len() {
             return Err(fault(format!("scan by {op} of {dtype} along {dim}")));
         }
+        if shape[dim].is_int(1) {
+            return Ok(x);
+        }
         Ok(self.push1(Op::Scan { op, dim }, vec![x], dtype, shape))
     }
 
     /// (running extreme, its int64 position along `dim`).
     pub fn arg_scan(&mut self, max: bool, x: Value, dim: usize) -> Result<(Value, Value)> {
         let (dtype, shape) = (self.dtype(x), self.shape(x).to_vec());
+        if shape.get(dim).is_some_and(|n| n.is_int(1)) {
+            return Ok((x, self.full(DType::I64, shape, Scalar::Int(0))));
+        }
         let results = self.push(Op::ArgScan { max, dim }, vec![x], vec![(dtype, shape.clone()), (DType::I64, shape)]);
         Ok((results[0], results[1]))
     }
@@ -748,6 +755,40 @@ impl Builder {
         shape[3] = self.shape(value)[3].clone();
         let operands = [query, key, value].into_iter().chain(mask).collect();
         Ok(self.push1(Op::Attention { scale, causal }, operands, dtype, shape))
+    }
+
+    /// A step of linear algebra on the last two dimensions (float32, float64); its results as [`Linalg`] lists them, each with the leading
+    /// dimensions of the operands.
+    pub fn linalg(&mut self, kind: Linalg, operands: &[Value]) -> Result<Vec<Value>> {
+        let Some(first) = operands.first() else { return Err(fault("linalg of nothing".to_string())) };
+        let (dtype, shape) = (self.dtype(*first), self.shape(*first).to_vec());
+        let [batch @ .., rows, columns] = shape.as_slice() else {
+            return Err(fault(format!("linalg of {}", shape_text(&shape))));
+        };
+        let wanted = if kind == Linalg::Solve { 2 } else { 1 };
+        let fits = operands.iter().all(|v| {
+            let own = self.shape(*v);
+            self.dtype(*v) == dtype && own.len() == shape.len() && own[..batch.len()] == *batch
+        });
+        if operands.len() != wanted || !fits || !matches!(dtype, DType::F32 | DType::F64) {
+            return Err(fault(format!("linalg of {} operands of {dtype} {}", operands.len(), shape_text(&shape))));
+        }
+        if !matches!(kind, Linalg::Svd | Linalg::Qr) && rows != columns {
+            self.require_equal(&rows.clone(), &columns.clone(), "the sizes of a square matrix");
+        }
+        let least = rows.minimum(columns);
+        let with = |tail: &[&Expr]| batch.iter().chain(tail.iter().copied()).cloned().collect::<Vec<_>>();
+        let shapes = match kind {
+            Linalg::Det => vec![with(&[])],
+            Linalg::Slogdet => vec![with(&[]), with(&[])],
+            Linalg::Inverse | Linalg::Cholesky | Linalg::MatrixExp => vec![shape.clone()],
+            Linalg::Solve => vec![self.shape(operands[1]).to_vec()],
+            Linalg::Eigh => vec![with(&[rows]), shape.clone()],
+            Linalg::Svd => vec![with(&[rows, &least]), with(&[&least]), with(&[&least, columns])],
+            Linalg::Qr => vec![with(&[rows, &least]), with(&[&least, columns])],
+        };
+        let results = shapes.into_iter().map(|shape| (dtype, shape)).collect();
+        Ok(self.push(Op::Linalg(kind), operands.to_vec(), results))
     }
 
     // Order and search.

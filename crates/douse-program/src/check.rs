@@ -17,8 +17,6 @@ mod steps;
 
 use douse_core::{Error, Result};
 
-pub use library::buffers as buffers_of;
-
 use crate::plan::Plan;
 
 /// Steps nest less deep than this.

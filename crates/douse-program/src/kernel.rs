@@ -23,9 +23,10 @@
 //! (`v3` is register 3). Deliberately absent: control flow within a body (a guard on a load or store is all), calls, and any notion of threads.
 
 use douse_core::pointwise::{Binary, Combine, Unary};
-use douse_core::sym::Expr;
+use douse_core::sym::{Expr, Symbol};
 use douse_core::{DType, Scalar};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// The number of an instruction in its stage's body: the register that it defines.
 pub type Reg = u32;
@@ -44,6 +45,43 @@ pub struct Kernel {
     pub ordered: bool,
     /// The nodes it computes and the user's lines they come from, for people.
     pub comment: Vec<String>,
+}
+
+impl Kernel {
+    /// The numbers of the sizes ([`Symbol::Size`]) that it mentions.
+    pub fn symbols(&self) -> BTreeSet<u32> {
+        let mut sizes = BTreeSet::new();
+        let mut note = |symbol| {
+            if let Symbol::Size(n) = symbol {
+                sizes.insert(n);
+            }
+        };
+        self.outer.iter().for_each(|e| e.visit(&mut note));
+        for stage in &self.stages {
+            stage.inner.iter().for_each(|e| e.visit(&mut note));
+            for inst in &stage.body {
+                match &inst.op {
+                    Op::Index(e)
+                    | Op::Load { index: e, .. }
+                    | Op::Check { size: e, .. }
+                    | Op::Random { index: e, .. } => {
+                        e.visit(&mut note);
+                    }
+                    _ => {}
+                }
+            }
+            for effect in &stage.effects {
+                match effect {
+                    Effect::Store { index, .. }
+                    | Effect::Scan { index, .. }
+                    | Effect::ArgScan { index, .. }
+                    | Effect::Update { index, .. } => index.visit(&mut note),
+                    Effect::Reduce { .. } | Effect::ArgReduce { .. } | Effect::Assert { .. } => {}
+                }
+            }
+        }
+        sizes
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ pub mod file;
 pub mod kernel;
 pub mod library;
 pub mod payload;
+pub mod place;
 pub mod plan;
 mod print;
 #[cfg(test)]

@@ -74,6 +74,38 @@ pub enum Library {
     },
 }
 
+impl Library {
+    /// The buffers of the step: those it reads, then those it writes.
+    pub fn buffers(&self) -> (Vec<BufferId>, Vec<BufferId>) {
+        let ids = |views: &[&View]| views.iter().map(|v| v.buffer).collect();
+        match self {
+            Library::MatMul { a, b, out } => (ids(&[a, b]), ids(&[out])),
+            Library::Convolution(c) => {
+                let mut read: Vec<BufferId> = ids(&[&c.input, &c.weight]);
+                read.extend(c.bias.iter().map(|b| b.buffer));
+                (read, ids(&[&c.out]))
+            }
+            Library::Attention(a) => {
+                let mut read: Vec<BufferId> = ids(&[&a.query, &a.key, &a.value]);
+                read.extend(a.mask.iter().map(|m| m.buffer));
+                (read, ids(&[&a.out]))
+            }
+            Library::Sort { input, values, indices, .. } | Library::TopK { input, values, indices, .. } => {
+                (ids(&[input]), ids(&[values, indices]))
+            }
+            Library::Nonzero { mask, out, .. } => (ids(&[mask]), ids(&[out])),
+            Library::SearchSorted { sorted, values, out, .. } => (ids(&[sorted, values]), ids(&[out])),
+            Library::Linalg { inputs, outputs, .. } => {
+                (inputs.iter().map(|v| v.buffer).collect(), outputs.iter().map(|v| v.buffer).collect())
+            }
+            Library::VarlenAttention(a) => {
+                (ids(&[&a.query, &a.key, &a.value, &a.cu_seq_q, &a.cu_seq_k]), ids(&[&a.out]))
+            }
+            Library::SegmentReduce { src, offsets, out, .. } => (ids(&[src, offsets]), ids(&[out])),
+        }
+    }
+}
+
 /// `out[n, o, y...] = bias[o] + sum over c, k of input[n, c, y*stride - padding + k*dilation] * weight[o, c, k]` in groups, in 1 to
 /// 3 spatial dimensions; with `transposed`, its adjoint, and `weight` is [c, o/groups, k...].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use douse_cpu::State;
-use douse_program::check::buffers_of;
 use douse_program::kernel::{Access, Effect, Kernel, Op};
 use douse_program::library::Library;
 use douse_program::plan::{BufferId, BufferKind, Plan, Step};
@@ -91,10 +90,7 @@ impl Walk<'_> {
                     self.step(written.map(|(arg, _)| *arg).collect::<Vec<_>>(), can_fail(kernel));
                 }
                 Step::Library(library) => {
-                    self.step(
-                        buffers_of(library).1,
-                        matches!(library, Library::Linalg { .. } | Library::Nonzero { .. }),
-                    );
+                    self.step(library.buffers().1, matches!(library, Library::Linalg { .. } | Library::Nonzero { .. }));
                 }
                 Step::Copy { to, .. } => self.step([*to], false),
                 Step::Read { .. } | Step::Set { .. } | Step::Require { .. } => self.step([], true),

@@ -73,6 +73,8 @@ pub struct Importer {
     pub(super) storages: Vec<Storage>,
     /// Names of the graph that is walked.
     pub(super) env: HashMap<String, Val>,
+    /// Coordinates and count of the true elements of masks that were looked through.
+    pub(super) masks: HashMap<Value, (Value, Expr)>,
     /// Values that blocks defined which are closed: ranges of their numbers.
     closed: Vec<(u32, u32)>,
     unsupported: IndexMap<String, Unsupported>,
@@ -88,6 +90,7 @@ impl Importer {
             tensors: vec![],
             storages: vec![],
             env: HashMap::new(),
+            masks: HashMap::new(),
             closed: vec![],
             unsupported: IndexMap::new(),
             place: String::new(),

@@ -13,18 +13,49 @@
 //! Every result is compared with the dtype and shape that the program itself states; a difference is a fault of ours and refused.
 //! An operator that is missing, or an argument that is not supported, does not end import: all of them are listed.
 
+mod activation;
 pub mod args;
+mod arithmetic;
+mod calculus;
+mod comparison;
+mod complex;
 mod control;
 mod create;
+mod data;
+mod distance;
+mod einsum;
+mod embedding;
+mod foreach;
+pub mod formula;
+mod function;
+mod grid;
 pub mod importer;
+mod index;
+mod join;
+mod linalg;
+mod loss;
 mod matmul;
-mod pointwise;
+mod norm;
+mod normalization;
+mod pad;
+pub mod parts;
+pub mod pointwise;
 mod program;
 pub mod promote;
+mod random;
+mod rearrange;
 mod reduce;
+mod scan;
+mod scatter;
+mod search;
+mod softmax;
+mod sort;
+mod special;
+mod statistics;
 mod symbols;
 mod table;
 pub mod tensor;
+mod unique;
 pub mod view;
 
 pub use args::{Args, Val};

@@ -1,19 +1,48 @@
-//! Reductions, softmax, norms.
+//! Reductions: sums, products, extremes, logic, counts.
 
 use douse_core::pointwise::{Binary, Combine, Unary};
+use douse_core::sym::Expr;
 use douse_core::{DType, Result, Scalar};
 use douse_ir::Value;
 
 use super::args::{Args, Val};
 use super::importer::{Importer, Row};
+use super::tensor::Tensor;
+use super::view::converted;
 
 pub const ROWS: &[Row] = &[
     ("aten.sum.default", sum),
     ("aten.sum.dim_IntList", sum),
+    ("aten.sum_to_size.default", sum_to_size),
+    ("aten.nansum.default", nansum),
     ("aten.mean.default", mean),
     ("aten.mean.dim", mean),
-    ("aten.softmax.int", softmax),
-    ("aten._softmax.default", softmax),
+    ("aten.nanmean.default", nanmean),
+    ("aten.prod.default", prod),
+    ("aten.prod.dim_int", prod),
+    ("aten.amax.default", |i, a| extreme(i, a, Combine::Max)),
+    ("aten.amin.default", |i, a| extreme(i, a, Combine::Min)),
+    ("aten.max.default", |i, a| extreme(i, a, Combine::Max)),
+    ("aten.min.default", |i, a| extreme(i, a, Combine::Min)),
+    ("aten.aminmax.default", aminmax),
+    ("aten.max.dim", |i, a| arg_extreme(i, a, true).map(|(v, at)| (v, at).into())),
+    ("aten.min.dim", |i, a| arg_extreme(i, a, false).map(|(v, at)| (v, at).into())),
+    ("aten.argmax.default", |i, a| arg_extreme(i, a, true).map(|(_, at)| at.into())),
+    ("aten.argmin.default", |i, a| arg_extreme(i, a, false).map(|(_, at)| at.into())),
+    ("aten.all.default", |i, a| logic(i, a, Combine::And)),
+    ("aten.all.dim", |i, a| logic(i, a, Combine::And)),
+    ("aten.all.dims", |i, a| logic(i, a, Combine::And)),
+    ("aten._is_all_true.default", |i, a| logic(i, a, Combine::And)),
+    ("aten.any.default", |i, a| logic(i, a, Combine::Or)),
+    ("aten.any.dim", |i, a| logic(i, a, Combine::Or)),
+    ("aten.any.dims", |i, a| logic(i, a, Combine::Or)),
+    ("aten._is_any_true.default", |i, a| logic(i, a, Combine::Or)),
+    ("aten.count_nonzero.default", count_nonzero),
+    ("aten.count_nonzero.dim_IntList", count_nonzero),
+    ("aten.logsumexp.default", log_sum_exp),
+    ("aten.special_logsumexp.default", log_sum_exp),
+    ("aten.hash_tensor.default", hash_tensor),
+    ("aten.trace.default", trace),
 ];
 
 /// The dimensions that an argument names; all where it is absent or empty.
@@ -30,52 +59,244 @@ pub fn reduced(imp: &mut Importer, a: &Args, op: Combine, x: Value, dims: &[usiz
     if a.bool_or("keepdim", false)? { imp.b.reduce_keep(op, x, dims) } else { imp.b.reduce(op, x, dims) }
 }
 
-/// Sums of bools and integers are int64, of half and bfloat16 are added in float32.
+/// int64 for bools and integers.
+fn sum_dtype(own: DType) -> DType {
+    if own.is_int() || own.is_bool() { DType::I64 } else { own }
+}
+
+/// A tensor in a dtype that may be complex: its value (parts last), its rank without the parts, and whether it is complex.
+fn in_dtype(imp: &mut Importer, t: Tensor, dtype: DType) -> Result<(Value, usize, bool)> {
+    let rank = imp.shape_of(t)?.len();
+    let converted = converted(imp, t, dtype)?;
+    Ok((imp.result_value(converted)?, rank, dtype.is_complex()))
+}
+
+fn of_kind(value: Value, complex: bool) -> Val {
+    if complex { Val::Complex(value) } else { Val::Value(value) }
+}
+
+/// A sum in the dtype's compute dtype, not rounded yet; of bools, or.
+fn wide_sum(imp: &mut Importer, a: &Args, x: Value, dims: &[usize]) -> Result<Value> {
+    if imp.b.dtype(x).is_bool() {
+        return reduced(imp, a, Combine::Or, x, dims);
+    }
+    let wide = imp.b.cast(x, imp.compute_dtype(imp.b.dtype(x)));
+    reduced(imp, a, Combine::Sum, wide, dims)
+}
+
 fn sum(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let t = a.tensor("self")?;
+    let dtype = a.dtype("dtype")?.unwrap_or(sum_dtype(imp.dtype_of(t)));
+    let (x, rank, complex) = in_dtype(imp, t, dtype)?;
+    let dims = dims(imp, a, "dim", rank)?;
+    let total = wide_sum(imp, a, x, &dims)?;
+    Ok(of_kind(imp.b.cast(total, dtype.real()), complex))
+}
+
+/// The sum over the dimensions that broadcasting to the tensor's shape would have added or repeated; where there are none, the tensor as it is.
+fn sum_to_size(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let t = a.tensor("self")?;
+    let (shape, size) = (imp.shape_of(t)?, a.exprs("size")?);
+    let added = shape.len().checked_sub(size.len()).ok_or_else(|| a.wrong("size", "of the tensor's rank or less"))?;
+    let repeated = |d: &usize| *d < added || (size[d - added].is_int(1) && !shape[*d].is_int(1));
+    let dims: Vec<usize> = (0..shape.len()).filter(repeated).collect();
+    let dtype = if dims.is_empty() { imp.dtype_of(t) } else { sum_dtype(imp.dtype_of(t)) };
+    let (x, _, complex) = in_dtype(imp, t, dtype)?;
+    let total = wide_sum(imp, a, x, &dims)?;
+    let mut to = size;
+    if complex {
+        to.push(Expr::int(2));
+    }
+    let total = imp.b.reshape(total, to)?;
+    Ok(of_kind(imp.b.cast(total, dtype.real()), complex))
+}
+
+/// The tensor with zeros for NaN, in a dtype.
+fn without_nan(imp: &mut Importer, a: &Args) -> Result<(Value, DType)> {
     let x = imp.value(a, "self")?;
-    let own = imp.b.dtype(x);
-    let dtype = a.dtype("dtype")?.unwrap_or(if own.is_float() { own } else { DType::I64 });
-    let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    let dtype = a.dtype("dtype")?.unwrap_or(sum_dtype(imp.b.dtype(x)));
     let x = imp.b.cast(x, dtype);
-    let wide = imp.b.cast(x, imp.compute_dtype(dtype));
-    let total = reduced(imp, a, Combine::Sum, wide, &dims)?;
+    if !dtype.is_float() {
+        return Ok((x, dtype));
+    }
+    let nan = imp.b.unary(Unary::IsNan, x)?;
+    let zero = imp.b.full_like(x, Scalar::Int(0));
+    Ok((imp.b.select(nan, zero, x)?, dtype))
+}
+
+fn nansum(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let (x, dtype) = without_nan(imp, a)?;
+    let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    let total = wide_sum(imp, a, x, &dims)?;
     Ok(imp.b.cast(total, dtype).into())
+}
+
+/// The sum of what is not NaN, rounded to the dtype, over its count in that dtype.
+fn nanmean(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let (x, dtype) = without_nan(imp, a)?;
+    let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    let total = wide_sum(imp, a, x, &dims)?;
+    let total = imp.b.cast(total, dtype);
+    let own = imp.value(a, "self")?;
+    let own = super::pointwise::as_float(imp, own);
+    let nan = imp.b.unary(Unary::IsNan, own)?;
+    let valid = imp.b.unary(Unary::Not, nan)?;
+    let valid = imp.b.cast(valid, DType::I64);
+    let count = reduced(imp, a, Combine::Sum, valid, &dims)?;
+    let count = imp.b.cast(count, dtype);
+    Ok(imp.b.binary(Binary::Div, total, count)?.into())
 }
 
 /// The number of elements in dimensions, as a 0-d value of a dtype.
 pub fn count(imp: &mut Importer, x: Value, dims: &[usize], dtype: DType) -> Value {
     let shape = imp.b.shape(x).to_vec();
-    let n = douse_core::sym::Expr::product(dims.iter().map(|d| &shape[*d]));
-    let n = imp.b.size_value(n);
-    imp.b.cast(n, dtype)
+    size_as(imp, &Expr::product(dims.iter().map(|d| &shape[*d])), dtype)
+}
+
+/// A size as a 0-d value of a dtype.
+pub fn size_as(imp: &mut Importer, size: &Expr, dtype: DType) -> Value {
+    match size.as_int() {
+        Some(n) => imp.b.full(dtype, vec![], Scalar::Int(n)),
+        None => {
+            let n = imp.b.size_value(size.clone());
+            imp.b.cast(n, dtype)
+        }
+    }
 }
 
 fn mean(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let x = imp.value(a, "self")?;
-    let dtype = a.dtype("dtype")?.unwrap_or(imp.b.dtype(x));
-    let dims = dims(imp, a, "dim", imp.b.rank(x))?;
-    let x = imp.b.cast(x, dtype);
-    let wide = imp.b.cast(x, imp.compute_dtype(dtype));
-    let total = reduced(imp, a, Combine::Sum, wide, &dims)?;
-    let n = count(imp, x, &dims, imp.compute_dtype(dtype));
+    let t = a.tensor("self")?;
+    let dtype = a.dtype("dtype")?.unwrap_or(imp.dtype_of(t));
+    let (x, rank, complex) = in_dtype(imp, t, dtype)?;
+    let dims = dims(imp, a, "dim", rank)?;
+    let total = wide_sum(imp, a, x, &dims)?;
+    let n = count(imp, x, &dims, imp.compute_dtype(dtype.real()));
     let mean = imp.b.binary(Binary::Div, total, n)?;
-    Ok(imp.b.cast(mean, dtype).into())
+    Ok(of_kind(imp.b.cast(mean, dtype.real()), complex))
 }
 
-/// exp(x - max) over its sum, in float32 or wider.
-fn softmax(imp: &mut Importer, a: &Args) -> Result<Val> {
+/// Products of half and bfloat16 are taken in float32.
+fn prod(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = imp.value(a, "self")?;
-    let dtype = a.dtype("dtype")?.unwrap_or(imp.b.dtype(x));
-    let x = imp.b.cast(x, imp.compute_dtype(dtype));
-    if imp.b.rank(x) == 0 {
-        let one = imp.b.full(dtype, vec![], Scalar::Int(1));
-        return Ok(one.into());
+    let dtype = a.dtype("dtype")?.unwrap_or(sum_dtype(imp.b.dtype(x)));
+    let x = imp.b.cast(x, dtype);
+    let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    if dtype.is_bool() {
+        return Ok(reduced(imp, a, Combine::And, x, &dims)?.into());
     }
-    let dim = imp.dim(a, a.int("dim")?, imp.b.rank(x))?;
-    let max = imp.b.reduce_keep(Combine::Max, x, &[dim])?;
-    let shifted = imp.b.binary(Binary::Sub, x, max)?;
-    let exp = imp.b.unary(Unary::Exp, shifted)?;
-    let total = imp.b.reduce_keep(Combine::Sum, exp, &[dim])?;
-    let result = imp.b.binary(Binary::Div, exp, total)?;
+    let wide = imp.b.cast(x, imp.compute_dtype(dtype));
+    let product = reduced(imp, a, Combine::Prod, wide, &dims)?;
+    Ok(imp.b.cast(product, dtype).into())
+}
+
+fn extreme(imp: &mut Importer, a: &Args, op: Combine) -> Result<Val> {
+    let x = imp.value(a, "self")?;
+    let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    Ok(reduced(imp, a, op, x, &dims)?.into())
+}
+
+fn aminmax(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let x = imp.value(a, "self")?;
+    let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    let min = reduced(imp, a, Combine::Min, x, &dims)?;
+    let max = reduced(imp, a, Combine::Max, x, &dims)?;
+    Ok((min, max).into())
+}
+
+/// The extreme of a dimension, or of the whole tensor, and its place.
+fn arg_extreme(imp: &mut Importer, a: &Args, max: bool) -> Result<(Value, Value)> {
+    let x = imp.value(a, "self")?;
+    if imp.b.rank(x) == 0 {
+        return Ok((x, imp.b.full(DType::I64, vec![], Scalar::Int(0))));
+    }
+    let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    let dtype = imp.b.dtype(x);
+    // Bools are ordered as 0 and 1.
+    let ordered = if dtype.is_bool() { imp.b.cast(x, DType::U8) } else { x };
+    let (value, at) = imp.b.arg_reduce(max, ordered, &dims)?;
+    let value = imp.b.cast(value, dtype);
+    if !a.bool_or("keepdim", false)? {
+        return Ok((value, at));
+    }
+    let mut shape = imp.b.shape(x).to_vec();
+    for d in dims {
+        shape[d] = Expr::int(1);
+    }
+    Ok((imp.b.reshape(value, shape.clone())?, imp.b.reshape(at, shape)?))
+}
+
+/// Whether each element is not zero; NaN is not.
+pub fn nonzero_mask(imp: &mut Importer, t: Tensor) -> Result<Value> {
+    let (x, complex) = (imp.read(t)?, imp.is_complex(t));
+    let mask = imp.b.cast(x, DType::Bool);
+    if complex { imp.b.reduce(Combine::Or, mask, &[imp.b.rank(mask) - 1]) } else { Ok(mask) }
+}
+
+/// `all` and `any`: bool, but of uint8 uint8. An empty list of dimensions reduces nothing.
+fn logic(imp: &mut Importer, a: &Args, op: Combine) -> Result<Val> {
+    let t = a.tensor("self")?;
+    let mask = nonzero_mask(imp, t)?;
+    let none = a.target.ends_with(".dims") && a.opt_ints("dim")?.is_some_and(|dims| dims.is_empty());
+    let dims = if none { vec![] } else { dims(imp, a, "dim", imp.b.rank(mask))? };
+    let result = reduced(imp, a, op, mask, &dims)?;
+    let dtype = if imp.dtype_of(t) == DType::U8 { DType::U8 } else { DType::Bool };
     Ok(imp.b.cast(result, dtype).into())
+}
+
+fn count_nonzero(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let t = a.tensor("self")?;
+    let mask = nonzero_mask(imp, t)?;
+    let dims = dims(imp, a, "dim", imp.b.rank(mask))?;
+    let ones = imp.b.cast(mask, DType::I64);
+    Ok(imp.b.reduce(Combine::Sum, ones, &dims)?.into())
+}
+
+fn log_sum_exp(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let x = imp.value(a, "self")?;
+    let x = super::pointwise::as_float(imp, x);
+    let dtype = imp.b.dtype(x);
+    let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    let wide = imp.b.cast(x, imp.compute_dtype(dtype));
+    let max = imp.b.reduce_keep(Combine::Max, wide, &dims)?;
+    // An infinite maximum is not subtracted: inf - inf is no number.
+    let magnitude = imp.b.unary(Unary::Abs, max)?;
+    let infinite = imp.b.unary(Unary::IsInf, magnitude)?;
+    let zero = imp.b.full_like(max, Scalar::Int(0));
+    let shift = imp.b.select(infinite, zero, max)?;
+    let shifted = imp.b.binary(Binary::Sub, wide, shift)?;
+    let exp = imp.b.unary(Unary::Exp, shifted)?;
+    let total = reduced(imp, a, Combine::Sum, exp, &dims)?;
+    let log = imp.b.unary(Unary::Log, total)?;
+    let shape = imp.b.shape(log).to_vec();
+    let shift = imp.b.reshape(shift, shape)?;
+    let result = imp.b.binary(Binary::Add, log, shift)?;
+    Ok(imp.b.cast(result, dtype).into())
+}
+
+/// The exclusive or of the elements as 64-bit patterns: floats as float64, integers extended.
+fn hash_tensor(imp: &mut Importer, a: &Args) -> Result<Val> {
+    if a.int_or("mode", 0)? != 0 {
+        return Err(a.unsupported("another mode than 0"));
+    }
+    let x = imp.value(a, "self")?;
+    let bits = if imp.b.dtype(x).is_float() {
+        let wide = imp.b.cast(x, DType::F64);
+        imp.b.bitcast(wide, DType::I64)?
+    } else {
+        imp.b.cast(x, DType::I64)
+    };
+    let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    let hash = reduced(imp, a, Combine::Xor, bits, &dims)?;
+    Ok(imp.b.bitcast(hash, DType::U64)?.into())
+}
+
+/// The sum of the main diagonal.
+fn trace(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let t = a.tensor("self")?;
+    let diagonal = super::view::diagonal_of(imp, t, 0, 0, 1)?;
+    let dtype = sum_dtype(imp.dtype_of(t));
+    let (x, rank, complex) = in_dtype(imp, diagonal, dtype)?;
+    let dims: Vec<usize> = (0..rank).collect();
+    let total = wide_sum(imp, a, x, &dims)?;
+    Ok(of_kind(imp.b.cast(total, dtype.real()), complex))
 }

@@ -4,11 +4,58 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
-use super::{control, create, matmul, pointwise, reduce, view};
+use super::{
+    activation, arithmetic, calculus, comparison, complex, control, create, distance, einsum, embedding, foreach,
+    function, grid, index, join, linalg, loss, matmul, norm, normalization, pad, random, rearrange, reduce, scan,
+    scatter, search, softmax, sort, special, statistics, unique, view,
+};
 
 /// The families' tables.
-const FAMILIES: &[&[Row]] =
-    &[control::ROWS, create::ROWS, matmul::ROWS, pointwise::FUNCTIONS, pointwise::ROWS, reduce::ROWS, view::ROWS];
+const FAMILIES: &[&[Row]] = &[
+    activation::ROWS,
+    arithmetic::ROWS,
+    calculus::ROWS,
+    comparison::ROWS,
+    comparison::SCALAR_ROWS,
+    comparison::TENSOR_ROWS,
+    complex::ROWS,
+    control::ROWS,
+    create::ROWS,
+    distance::ROWS,
+    einsum::ROWS,
+    embedding::ROWS,
+    foreach::LIST_ROWS,
+    foreach::ROWS,
+    foreach::SCALAR_LIST_ROWS,
+    foreach::SCALAR_ROWS,
+    foreach::TENSOR_ROWS,
+    function::FUNCTIONS,
+    function::ROWS,
+    grid::ROWS,
+    index::ROWS,
+    join::ROWS,
+    linalg::ROWS,
+    loss::ROWS,
+    matmul::ROWS,
+    norm::ROWS,
+    normalization::ROWS,
+    pad::ROWS,
+    random::ROWS,
+    rearrange::ROWS,
+    reduce::ROWS,
+    scan::ROWS,
+    scatter::ROWS,
+    search::ROWS,
+    softmax::ROWS,
+    sort::ROWS,
+    special::POLYNOMIAL_N_ROWS,
+    special::POLYNOMIAL_ROWS,
+    special::POLYNOMIAL_X_ROWS,
+    special::ROWS,
+    statistics::ROWS,
+    unique::ROWS,
+    view::ROWS,
+];
 
 /// An index of constant tables; it holds no state.
 static INDEX: LazyLock<HashMap<&'static str, Function>> =

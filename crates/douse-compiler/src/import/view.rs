@@ -62,6 +62,7 @@ pub const ROWS: &[Row] = &[
     ("aten.linalg_diagonal.default", diagonal),
     ("aten.unfold.default", unfold),
     ("aten.as_strided.default", as_strided),
+    ("aten.as_strided_.default", as_strided),
     ("aten.unbind.int", unbind),
     ("aten.split.Tensor", split),
     ("aten.split.default", split_sizes),

@@ -1,13 +1,26 @@
 //! Runs a plan: binds memory to its buffers and walks its steps.
 
+mod arena;
+mod binder;
+mod number;
+mod outputs;
+mod state;
+#[cfg(test)]
+mod tests;
+mod walk;
+
 use douse_core::bytes::{Aligned, Bytes};
 use douse_core::{DType, Error, Result, Scalar};
+use douse_program::place::lifetimes;
 use douse_program::plan::{BufferKind, Data, Fixed, Plan};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::strided::eval;
+use crate::interpret::{Flag, Scratches};
 use crate::threads::Threads;
+use arena::Layout;
+use binder::Binder;
+pub use state::State;
+use walk::{Binding, Walk};
 
 /// What a call is given besides its inputs.
 #[derive(Clone, Default)]
@@ -46,43 +59,32 @@ pub enum OutputValue {
     Fixed(Fixed),
 }
 
-/// What a program keeps from call to call, by name.
-#[derive(Clone, Debug, Default)]
-pub struct State {
-    buffers: BTreeMap<String, Aligned>,
-}
-
-impl State {
-    /// Names and bytes, by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.buffers.iter().map(|(name, bytes)| (name.as_str(), &**bytes))
-    }
-
-    /// The bytes of a name, to be replaced by as many others.
-    pub fn get_mut(&mut self, name: &str) -> Option<&mut [u8]> {
-        self.buffers.get_mut(name).map(|bytes| &mut **bytes)
-    }
-
-    /// Sets the bytes of a name.
-    pub fn insert(&mut self, name: String, bytes: Aligned) {
-        self.buffers.insert(name, bytes);
-    }
-
-    /// Takes over what `other` has and this one has not: methods of one program share state by name.
-    pub fn merge(&mut self, other: State) {
-        for (name, bytes) in other.buffers {
-            self.buffers.entry(name).or_insert(bytes);
-        }
-    }
+/// What is known of a plan before any call.
+#[derive(Debug)]
+struct Prepared {
+    /// By buffer, of those that are constants.
+    constants: Vec<Option<Bytes>>,
+    initial: State,
+    lives: Vec<Option<(u32, u32)>>,
+    /// By kernel: the symbols that it mentions.
+    symbols: Vec<Vec<u32>>,
 }
 
 /// A plan that is ready to run. A clone shares the plan, its kernels and its constants, and has temporaries of its own.
-#[derive(Clone)]
 pub struct Executor {
     plan: Arc<Plan>,
-    /// By buffer, of those that are constants.
-    constants: Arc<Vec<Option<Bytes>>>,
-    initial: Arc<State>,
+    prepared: Arc<Prepared>,
+    layout: Layout,
+    arena: Aligned,
+    bindings: Vec<Binding>,
+    scratches: Scratches,
+    library_scratch: crate::library::Scratch,
+}
+
+impl Clone for Executor {
+    fn clone(&self) -> Executor {
+        Executor::with(self.plan.clone(), self.prepared.clone())
+    }
 }
 
 impl Executor {
@@ -93,18 +95,18 @@ impl Executor {
     pub fn new(plan: Arc<Plan>, data: &dyn Fn(&Data) -> Result<Bytes>) -> Result<Executor> {
         let mut constants = Vec::with_capacity(plan.buffers.len());
         let mut initial = State::default();
-        for buffer in &plan.buffers {
+        for (id, buffer) in plan.buffers.iter().enumerate() {
             let bytes = |source: &Data| {
                 let bytes = match source {
                     Data::Named(_) => data(source)?,
                     Data::Inline(bytes) => Bytes::from(bytes.clone()),
                     Data::Zeros(len) => Bytes::from(vec![0; *len as usize]),
                 };
-                let expected = eval(&buffer.elements, &[])? as usize * buffer.dtype.size();
-                if bytes.len() == expected {
+                let expected = arena::bytes(&plan, id, &[])?;
+                if Some(bytes.len()) == expected {
                     return Ok(bytes);
                 }
-                let len = bytes.len();
+                let (len, expected) = (bytes.len(), expected.unwrap_or(0));
                 Err(Error::invalid_program(format!("{source:?} has {len} bytes where the plan needs {expected}")))
             };
             constants.push(match &buffer.kind {
@@ -116,7 +118,22 @@ impl Executor {
                 _ => None,
             });
         }
-        Ok(Executor { plan, constants: Arc::new(constants), initial: Arc::new(initial) })
+        let lives = lifetimes(&plan);
+        let symbols = plan.kernels.iter().map(|k| k.symbols().into_iter().collect()).collect();
+        Ok(Executor::with(plan, Arc::new(Prepared { constants, initial, lives, symbols })))
+    }
+
+    fn with(plan: Arc<Plan>, prepared: Arc<Prepared>) -> Executor {
+        let bindings = vec![None; plan.kernels.len()];
+        Executor {
+            plan,
+            prepared,
+            layout: Layout::default(),
+            arena: Aligned::default(),
+            bindings,
+            scratches: Scratches::default(),
+            library_scratch: crate::library::Scratch::default(),
+        }
     }
 
     pub fn plan(&self) -> &Arc<Plan> {
@@ -125,7 +142,7 @@ impl Executor {
 
     /// A copy of the state as it is before the first call.
     pub fn initial_state(&self) -> State {
-        (*self.initial).clone()
+        self.prepared.initial.clone()
     }
 
     /// Runs the plan once. `symbols` has the values of those that come from inputs, by number, and nothing for those that steps set.
@@ -135,15 +152,44 @@ impl Executor {
     /// as it was before the call, as far as the plan orders its writes after its checks.
     pub fn run(
         &mut self,
-        _state: &mut State,
-        _symbols: &[Option<i64>],
-        _inputs: Vec<InputValue<'_>>,
-        _options: &Options,
+        state: &mut State,
+        symbols: &[Option<i64>],
+        inputs: Vec<InputValue<'_>>,
+        options: &Options,
     ) -> Result<Vec<OutputValue>> {
-        let name = &self.plan.name;
-        Err(Error::not_supported(format!(
-            "{name}: running on the CPU is not there yet ({} constants)",
-            self.constants.len()
-        )))
+        let (plan, prepared) = (self.plan.clone(), self.prepared.clone());
+        let mut symbols = symbols.to_vec();
+        symbols.resize(plan.symbols.len(), None);
+        self.layout.update(&plan, &prepared.lives, &symbols)?;
+        if self.arena.len() < self.layout.total {
+            self.arena = Aligned::default();
+            self.arena = Aligned::zeros(self.layout.total)?;
+        }
+        let mut binder = Binder::new(&plan, &symbols);
+        let (arena, region) = binder.memory.own(std::mem::take(&mut self.arena));
+        let placed = binder
+            .inputs(inputs)
+            .and_then(|()| binder.constants(&prepared.constants))
+            .and_then(|()| binder.state(state))
+            .and_then(|()| binder.outputs())
+            .and_then(|()| binder.temporaries(region, &self.layout));
+        let Binder { memory, late, waits, .. } = binder;
+        let mut walk = Walk {
+            plan: &plan,
+            prepared: &prepared,
+            memory,
+            symbols,
+            options,
+            bindings: &mut self.bindings,
+            scratches: &self.scratches,
+            library_scratch: &self.library_scratch,
+            flag: Flag::default(),
+            late,
+            waits,
+        };
+        let done = placed.and_then(|()| walk.steps(&plan.steps)).and_then(|()| outputs::describe(&mut walk));
+        let (late, mut owned) = (walk.late, walk.memory.release());
+        self.arena = owned.get_mut(arena).map(std::mem::take).unwrap_or_default();
+        outputs::collect(&plan, done?, &late, owned)
     }
 }

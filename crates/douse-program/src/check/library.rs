@@ -5,7 +5,7 @@ use douse_core::{DType, Result};
 use super::scope::Scope;
 use super::{RANK, entry, fault};
 use crate::library::{Attention, Convolution, Library, Linalg, VarlenAttention, View};
-use crate::plan::{BufferId, Plan};
+use crate::plan::Plan;
 
 /// The view's dtype and rank, once it is known to be sound.
 type Shape = (DType, usize);
@@ -172,33 +172,5 @@ impl Checker<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// The buffers of a library step: those it reads, then those it writes.
-pub fn buffers(step: &Library) -> (Vec<BufferId>, Vec<BufferId>) {
-    let ids = |views: &[&View]| views.iter().map(|v| v.buffer).collect();
-    match step {
-        Library::MatMul { a, b, out } => (ids(&[a, b]), ids(&[out])),
-        Library::Convolution(c) => {
-            let mut read: Vec<BufferId> = ids(&[&c.input, &c.weight]);
-            read.extend(c.bias.iter().map(|b| b.buffer));
-            (read, ids(&[&c.out]))
-        }
-        Library::Attention(a) => {
-            let mut read: Vec<BufferId> = ids(&[&a.query, &a.key, &a.value]);
-            read.extend(a.mask.iter().map(|m| m.buffer));
-            (read, ids(&[&a.out]))
-        }
-        Library::Sort { input, values, indices, .. } | Library::TopK { input, values, indices, .. } => {
-            (ids(&[input]), ids(&[values, indices]))
-        }
-        Library::Nonzero { mask, out, .. } => (ids(&[mask]), ids(&[out])),
-        Library::SearchSorted { sorted, values, out, .. } => (ids(&[sorted, values]), ids(&[out])),
-        Library::Linalg { inputs, outputs, .. } => {
-            (inputs.iter().map(|v| v.buffer).collect(), outputs.iter().map(|v| v.buffer).collect())
-        }
-        Library::VarlenAttention(a) => (ids(&[&a.query, &a.key, &a.value, &a.cu_seq_q, &a.cu_seq_k]), ids(&[&a.out])),
-        Library::SegmentReduce { src, offsets, out, .. } => (ids(&[src, offsets]), ids(&[out])),
     }
 }

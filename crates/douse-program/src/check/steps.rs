@@ -2,18 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use douse_core::sym::Symbol;
 use douse_core::{DType, Result};
 
-use super::library::{self, Checker as LibraryChecker};
+use super::library::Checker as LibraryChecker;
 use super::scope::Scope;
 use super::signature::known_at_start;
 use super::{NESTING, entry, fault};
-use crate::kernel::{Access, Effect, Kernel, Op};
+use crate::kernel::{Access, Kernel};
 use crate::plan::{BufferId, BufferKind, InputKind, OutputKind, Plan, Predicate, Step, SymbolSource};
 
 pub fn check(plan: &Plan) -> Result<()> {
-    let mentioned = plan.kernels.iter().map(sizes_of).collect();
+    let mentioned = plan.kernels.iter().map(Kernel::symbols).collect();
     let mut checker = Checker { plan, known: known_at_start(plan), mentioned };
     checker.steps(&plan.steps, 0).map_err(|e| e.at("steps"))?;
     // What is returned is computed from symbols that the whole run has set.
@@ -31,38 +30,6 @@ pub fn check(plan: &Plan) -> Result<()> {
         checked.map_err(|e| e.at(format!("outputs[{i}] ({})", output.name)))?;
     }
     Ok(())
-}
-
-/// The sizes that a kernel mentions.
-fn sizes_of(kernel: &Kernel) -> BTreeSet<u32> {
-    let mut sizes = BTreeSet::new();
-    let mut note = |symbol| {
-        if let Symbol::Size(n) = symbol {
-            sizes.insert(n);
-        }
-    };
-    kernel.outer.iter().for_each(|e| e.visit(&mut note));
-    for stage in &kernel.stages {
-        stage.inner.iter().for_each(|e| e.visit(&mut note));
-        for inst in &stage.body {
-            match &inst.op {
-                Op::Index(e) | Op::Load { index: e, .. } | Op::Check { size: e, .. } | Op::Random { index: e, .. } => {
-                    e.visit(&mut note);
-                }
-                _ => {}
-            }
-        }
-        for effect in &stage.effects {
-            match effect {
-                Effect::Store { index, .. }
-                | Effect::Scan { index, .. }
-                | Effect::ArgScan { index, .. }
-                | Effect::Update { index, .. } => index.visit(&mut note),
-                Effect::Reduce { .. } | Effect::ArgReduce { .. } | Effect::Assert { .. } => {}
-            }
-        }
-    }
-    sizes
 }
 
 struct Checker<'a> {
@@ -117,7 +84,7 @@ impl Checker<'_> {
         match step {
             Step::Kernel { kernel, args } => self.launch(*kernel, args),
             Step::Library(library) => {
-                let (read, written) = library::buffers(library);
+                let (read, written) = library.buffers();
                 read.iter().try_for_each(|id| self.buffer(*id))?;
                 written.iter().try_for_each(|id| self.written(*id))?;
                 LibraryChecker { plan: self.plan, scope: Scope::of_sizes(&self.known) }.check(library)?;

@@ -1,0 +1,138 @@
+//! Layouts: the strides of stored values, and views of them.
+
+use douse_core::sym::{Expr, Ranges, Symbol};
+use douse_ir::{Graph, InputKind, Module, NodeId, Op, OutputKind, Value};
+
+/// The strides that each value has where it is stored; row-major where nothing else is said.
+#[derive(Debug)]
+pub struct Layouts {
+    strides: Vec<Option<Vec<Expr>>>,
+}
+
+/// A stored value seen through strides, in elements of its buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Strided {
+    pub value: Value,
+    pub offset: Expr,
+    pub strides: Vec<Expr>,
+}
+
+/// Row-major strides.
+pub fn row_major(shape: &[Expr]) -> Vec<Expr> {
+    let mut strides = vec![Expr::int(1); shape.len()];
+    for d in (0..shape.len().saturating_sub(1)).rev() {
+        strides[d] = &strides[d + 1] * &shape[d + 1];
+    }
+    strides
+}
+
+/// Whether strides give each element of a shape a place of its own, without gaps: those of a permuted row-major tensor.
+pub fn is_dense(shape: &[Expr], strides: &[Expr]) -> bool {
+    let mut dims: Vec<(&Expr, &Expr)> = shape.iter().zip(strides).filter(|(n, _)| !n.is_int(1)).collect();
+    let mut expected = Expr::int(1);
+    while !dims.is_empty() {
+        let Some(i) = dims.iter().position(|(_, s)| **s == expected) else { return false };
+        expected = &expected * dims[i].0;
+        dims.remove(i);
+    }
+    true
+}
+
+/// Strides of the real value of a complex tensor with these strides.
+pub fn real_strides(strides: &[Expr], complex: bool) -> Vec<Expr> {
+    if !complex {
+        return strides.to_vec();
+    }
+    strides.iter().map(|s| s * 2).chain([Expr::int(1)]).collect()
+}
+
+impl Layouts {
+    /// Inputs lie as the program was exported with; outputs as PyTorch returns them, where that is dense; results of library operations so
+    /// that their readers can look at them without a copy.
+    pub fn choose(module: &Module, definitions: &[Option<NodeId>], ranges: &Ranges) -> Layouts {
+        let graph = &module.graph;
+        let mut layouts = Layouts { strides: vec![None; graph.values.len()] };
+        let mut readers: Vec<Vec<NodeId>> = vec![Vec::new(); graph.values.len()];
+        for (i, node) in graph.nodes.iter().enumerate() {
+            for operand in &node.operands {
+                readers[operand.0 as usize].push(NodeId(i as u32));
+            }
+        }
+        for node in &graph.nodes {
+            let Some(result) = node.results.first() else { continue };
+            match &node.op {
+                Op::Input(i) => {
+                    if let Some(InputKind::Tensor { dtype, strides, .. }) =
+                        module.inputs.get(*i as usize).map(|d| &d.kind)
+                    {
+                        layouts.strides[result.0 as usize] = Some(real_strides(strides, dtype.is_complex()));
+                    }
+                }
+                Op::Attention { .. } => {
+                    let shape = graph.shape(*result);
+                    // [batch, length, heads, head size] in memory: what follows merges the heads.
+                    if let [b, h, t, d] = shape {
+                        let strides = vec![&(t * h) * d, d.clone(), h * d, Expr::int(1)];
+                        let _ = b;
+                        let moves = &readers[result.0 as usize];
+                        let suits = !moves.is_empty()
+                            && moves.iter().all(|m| affine_move(graph, *m, &strides, ranges).is_some());
+                        if suits {
+                            layouts.strides[result.0 as usize] = Some(strides);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        for output in &module.outputs {
+            if let OutputKind::Tensor { value, dtype, strides } = &output.kind {
+                let strides = real_strides(strides, dtype.is_complex());
+                let slot = &mut layouts.strides[value.0 as usize];
+                let leaf = definitions[value.0 as usize]
+                    .is_none_or(|n| matches!(graph.node(n).op, Op::Input(_) | Op::State(_) | Op::Constant(_)));
+                if slot.is_none() && !leaf && is_dense(graph.shape(*value), &strides) {
+                    *slot = Some(strides);
+                }
+            }
+        }
+        layouts
+    }
+
+    pub fn strides(&self, graph: &Graph, value: Value) -> Vec<Expr> {
+        match self.strides.get(value.0 as usize) {
+            Some(Some(strides)) => strides.clone(),
+            _ => row_major(graph.shape(value)),
+        }
+    }
+
+    /// The element's place in the buffer of a stored value.
+    pub fn linear(&self, graph: &Graph, value: Value, at: &[Expr], ranges: &Ranges) -> Expr {
+        let strides = self.strides(graph, value);
+        let sum = at.iter().zip(&strides).fold(Expr::int(0), |sum, (i, s)| &sum + &(i * s));
+        sum.simplify(ranges)
+    }
+}
+
+/// Strides of a move's result over its operand's strides, where every coordinate counts linearly: (offset, strides).
+pub fn affine_move(graph: &Graph, node: NodeId, strides: &[Expr], ranges: &Ranges) -> Option<(Expr, Vec<Expr>)> {
+    let node = graph.node(node);
+    let Op::Move { map, guard, .. } = &node.op else { return None };
+    if guard.as_bool() != Some(true) || node.operands.len() != 1 {
+        return None;
+    }
+    let shape = graph.shape(*node.results.first()?);
+    let scope = ranges.with_loops(shape);
+    let linear = map.iter().zip(strides).fold(Expr::int(0), |sum, (i, s)| &sum + &(i * s)).simplify(&scope);
+    let mut rest = linear;
+    let mut result = Vec::with_capacity(shape.len());
+    for d in 0..shape.len() {
+        let (coefficient, without) = rest.affine(Symbol::Loop(d as u32))?;
+        if coefficient.mentions_loops() {
+            return None;
+        }
+        result.push(coefficient);
+        rest = without;
+    }
+    (!rest.mentions_loops()).then_some((rest, result))
+}
