@@ -6,8 +6,9 @@ use std::sync::LazyLock;
 use super::importer::{Function, Row, copied, in_place};
 use super::{
     activation, arithmetic, attention, calculus, comparison, complex, control, convolution, create, distance, einsum,
-    embedding, foreach, function, grid, host, index, join, linalg, loss, matmul, norm, normalization, pad, pooling,
-    random, rearrange, reduce, scan, scatter, search, softmax, sort, special, statistics, unique, view,
+    embedding, fft, foreach, function, grid, host, index, join, linalg, loss, matmul, norm, normalization, pad,
+    pooling, random, rearrange, reduce, resize, scan, scatter, search, signal, softmax, sort, special, statistics,
+    unique, view,
 };
 
 /// The families' tables.
@@ -26,6 +27,7 @@ const FAMILIES: &[&[Row]] = &[
     distance::ROWS,
     einsum::ROWS,
     embedding::ROWS,
+    fft::ROWS,
     foreach::LIST_ROWS,
     foreach::ROWS,
     foreach::SCALAR_LIST_ROWS,
@@ -47,9 +49,11 @@ const FAMILIES: &[&[Row]] = &[
     random::ROWS,
     rearrange::ROWS,
     reduce::ROWS,
+    resize::ROWS,
     scan::ROWS,
     scatter::ROWS,
     search::ROWS,
+    signal::ROWS,
     softmax::ROWS,
     sort::ROWS,
     special::POLYNOMIAL_N_ROWS,
