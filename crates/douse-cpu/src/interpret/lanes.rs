@@ -5,8 +5,8 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::scalar::Bits;
 
-/// Most lanes of a block: a few registers of them fit the first-level cache.
-pub(crate) const LANES: usize = 512;
+/// Most lanes of a block.
+pub(crate) const LANES: usize = 1024;
 
 /// The type that holds a register's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +21,15 @@ pub(crate) enum Class {
 }
 
 impl Class {
+    /// Bytes of a lane.
+    pub fn size(self) -> usize {
+        match self {
+            Class::F32 => 4,
+            Class::F64 | Class::I64 => 8,
+            Class::Bool => 1,
+        }
+    }
+
     pub fn of(dtype: DType) -> Class {
         match dtype {
             DType::F64 => Class::F64,
