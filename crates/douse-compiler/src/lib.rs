@@ -4,9 +4,11 @@
 //! ExportedProgram ──import──▶ Module ──passes──▶ Module ──fuse──▶ kernels ──plan──▶ Plan
 //! ```
 
+mod evaluate;
 pub mod fuse;
 pub mod import;
 mod lower;
+pub mod passes;
 pub mod plan;
 
 pub use lower::{Lowered, Options, lower};

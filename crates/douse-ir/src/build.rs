@@ -308,6 +308,23 @@ impl Builder {
         Ok(shape)
     }
 
+    /// Takes a comparison of a symbol with a number for granted from here on, as the call has checked it. Only outside blocks: what is
+    /// checked in one says nothing of what comes after it.
+    pub fn assume(&mut self, cond: &Cond) {
+        use douse_core::sym::Compare::{Ge, Gt, Le, Lt};
+        let Cond::Compare(op, a, b) = cond else { return };
+        let (Some(symbol @ Symbol::Size(_)), Some(c), 0) = (a.as_symbol(), b.as_int(), self.depth()) else { return };
+        let (mut min, mut max) = self.ranges.get(symbol).map_or((None, None), |b| (b.min, b.max.clone()));
+        match op {
+            Ge => min = Some(min.map_or(c, |m| m.max(c))),
+            Gt => min = Some(min.map_or(c + 1, |m| m.max(c + 1))),
+            Le if max.is_none() => max = Some(Expr::int(c)),
+            Lt if max.is_none() => max = Some(Expr::int(c - 1)),
+            _ => {}
+        }
+        self.ranges.set(symbol, min, max);
+    }
+
     /// Makes the call fail unless two sizes are equal.
     pub fn require_equal(&mut self, a: &Expr, b: &Expr, what: &str) {
         let cond = Cond::compare(douse_core::sym::Compare::Eq, a, b);
@@ -789,6 +806,26 @@ impl Builder {
         };
         let results = shapes.into_iter().map(|shape| (dtype, shape)).collect();
         Ok(self.push(Op::Linalg(kind), operands.to_vec(), results))
+    }
+
+    /// Packed query [tokens, heads, d], key [tokens, kv heads, d], value [tokens, kv heads, dv]; the bounds of the sequences among the
+    /// queries and among the keys, integers [sequences + 1].
+    pub fn varlen_attention(
+        &mut self,
+        packed: [Value; 3],
+        bounds: [Value; 2],
+        scale: f64,
+        window: (i64, i64),
+    ) -> Result<Value> {
+        let (dtype, mut shape) = (self.dtype(packed[0]), self.shape(packed[0]).to_vec());
+        let fits = packed.iter().all(|v| self.rank(*v) == 3 && self.dtype(*v) == dtype)
+            && bounds.iter().all(|v| self.rank(*v) == 1 && self.dtype(*v).is_int());
+        if !fits {
+            return Err(fault("attention over packed sequences of other ranks or dtypes".to_string()));
+        }
+        shape[2] = self.shape(packed[2])[2].clone();
+        let operands = packed.into_iter().chain(bounds).collect();
+        Ok(self.push1(Op::VarlenAttention { scale, window }, operands, dtype, shape))
     }
 
     // Order and search.

@@ -246,6 +246,7 @@ impl Args {
                 None => Number::Int(e.clone()),
             }),
             Val::SymFloat(v) | Val::BoolValue(v) => Ok(Number::Value(*v)),
+            Val::SymBool(c) => Ok(Number::Int(Expr::select(c, &Expr::int(1), &Expr::int(0)))),
             _ => Err(self.wrong(name, "a number")),
         }
     }

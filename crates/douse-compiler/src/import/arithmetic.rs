@@ -37,6 +37,7 @@ pub const ROWS: &[Row] = &[
     ("aten.divide.Scalar_mode", div_mode),
     ("aten.floor_divide.default", |i, a| number_pair(i, a, Binary::FloorDivide)),
     ("aten.floor_divide.Scalar", |i, a| number_pair(i, a, Binary::FloorDivide)),
+    ("aten.floor_divide_.Tensor", |i, a| number_pair(i, a, Binary::FloorDivide).and_then(|v| write(i, a, v))),
     ("aten.remainder.Tensor", |i, a| number_pair(i, a, Binary::Remainder)),
     ("aten.remainder.Scalar", |i, a| number_pair(i, a, Binary::Remainder)),
     ("aten.remainder.Scalar_Tensor", |i, a| number_pair(i, a, Binary::Remainder)),
@@ -45,9 +46,11 @@ pub const ROWS: &[Row] = &[
     ("aten.pow.Tensor_Tensor", pow),
     ("aten.pow.Tensor_Scalar", pow),
     ("aten.pow.Scalar", pow),
+    ("aten.pow_.Tensor", |i, a| pow(i, a).and_then(|v| write(i, a, v))),
     ("aten.float_power.Tensor_Tensor", float_power),
     ("aten.float_power.Tensor_Scalar", float_power),
     ("aten.float_power.Scalar", float_power),
+    ("aten.float_power_.Tensor", |i, a| float_power(i, a).and_then(|v| write(i, a, v))),
     ("aten.square.default", square),
     ("aten.maximum.default", |i, a| extreme(i, a, Binary::Maximum)),
     ("aten.max.other", |i, a| extreme(i, a, Binary::Maximum)),
@@ -68,6 +71,7 @@ pub const ROWS: &[Row] = &[
     ("aten.lerp.Scalar", lerp),
     ("aten.lerp.Tensor", lerp),
     ("aten.ldexp.Tensor", ldexp),
+    ("aten.ldexp_.default", |i, a| ldexp(i, a).and_then(|v| write(i, a, v))),
     ("aten.hypot.default", |i, a| float_pair(i, a, Binary::Hypot)),
     ("aten.atan2.default", |i, a| float_pair(i, a, Binary::Atan2)),
     ("aten.arctan2.default", |i, a| float_pair(i, a, Binary::Atan2)),
@@ -80,6 +84,14 @@ pub const ROWS: &[Row] = &[
     ("aten.logaddexp.default", logaddexp),
     ("aten.logaddexp2.default", logaddexp2),
 ];
+
+/// What an in-place operator's functional row gave, written into `self`.
+fn write(imp: &mut Importer, a: &Args, result: Val) -> Result<Val> {
+    let t = a.tensor("self")?;
+    let value = imp.result_value(result)?;
+    imp.write_cast(t, value)?;
+    Ok(Val::Tensor(t))
+}
 
 /// One core operation on `self` and `other` in their common dtype.
 fn number_pair(imp: &mut Importer, a: &Args, op: Binary) -> Result<Val> {

@@ -1,121 +1,452 @@
-//! Host scalars, checks, and control flow.
+//! Control flow: branches, loops, maps and scans over graphs.
+//!
+//! A branch sees the tensors of the graph around it, and what it makes is seen nowhere else. Storages that a branch writes become
+//! results of the branch: the other gives what the storage held before.
 
-use douse_core::sym::{Compare, Cond, Expr};
-use douse_core::{DType, Error, Result};
+use std::collections::BTreeMap;
+
+use douse_core::sym::{Cond, Expr, Symbol};
+use douse_core::{DType, Error, Result, Scalar};
+use douse_ir::{Block, Op, Value};
+use douse_pt2::{Argument, Graph, Sym};
 
 use super::args::{Args, Val};
+use super::host::{condition, condition_value};
 use super::importer::{Importer, Row};
+use super::view::selected;
 
 pub const ROWS: &[Row] = &[
-    ("aten.sym_size.int", sym_size),
-    ("aten.sym_numel.default", sym_numel),
-    ("aten._assert_tensor_metadata.default", assert_metadata),
-    ("aten._assert_scalar.default", assert_scalar),
-    ("aten._assert_async.msg", assert_async),
-    ("aten._assert_async.default", assert_async),
-    ("_operator.add", |i, a| arithmetic(i, a, |x, y| x + y)),
-    ("_operator.sub", |i, a| arithmetic(i, a, |x, y| x - y)),
-    ("_operator.mul", |i, a| arithmetic(i, a, |x, y| x * y)),
-    ("_operator.floordiv", |i, a| arithmetic(i, a, Expr::floor_div)),
-    ("_operator.mod", |i, a| arithmetic(i, a, Expr::modulo)),
-    ("torch.sym_max", |i, a| arithmetic(i, a, Expr::maximum)),
-    ("torch.sym_min", |i, a| arithmetic(i, a, Expr::minimum)),
-    ("_operator.eq", |i, a| comparison(i, a, Compare::Eq)),
-    ("_operator.ne", |i, a| comparison(i, a, Compare::Ne)),
-    ("_operator.lt", |i, a| comparison(i, a, Compare::Lt)),
-    ("_operator.le", |i, a| comparison(i, a, Compare::Le)),
-    ("_operator.gt", |i, a| comparison(i, a, Compare::Gt)),
-    ("_operator.ge", |i, a| comparison(i, a, Compare::Ge)),
+    ("higher_order.cond", cond),
+    ("higher_order.while_loop", while_loop),
+    ("higher_order.map_impl", map),
+    ("higher_order.scan", scan),
+    ("higher_order.associative_scan", associative_scan),
+    ("higher_order.run_const_graph", inline),
+    ("higher_order.wrap_with_set_grad_enabled", inline),
+    ("higher_order.wrap_with_autocast", inline_autocast),
+    ("higher_order.invoke_subgraph", inline),
+    ("higher_order.wrap", inline),
+    ("higher_order.strict_mode", inline),
+    ("higher_order.tag_activation_checkpoint", inline),
+    ("higher_order.wrap_activation_checkpoint", inline),
 ];
 
-fn sym_size(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let shape = imp.shape_of(t)?;
-    let dim = imp.dim(a, a.int("dim")?, shape.len())?;
-    shape.get(dim).cloned().map(Val::Int).ok_or_else(|| a.wrong("dim", "a dimension of the tensor"))
+/// A result of a branch or an iteration: a value, and what kind of the program's values it stands for.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Of this dtype of the program, perhaps complex.
+    Tensor(DType),
+    Int,
+    Float,
+    Bool,
+    None,
 }
 
-fn sym_numel(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    Ok(Val::Int(Expr::product(&imp.shape_of(t)?)))
-}
-
-/// Checked when lowering: dtype, and sizes where both are known. Strides may differ, since layouts are ours.
-fn assert_metadata(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("a")?;
-    if let Some(dtype) = a.dtype("dtype")? {
-        if dtype != imp.dtype_of(t) {
-            return Err(Error::invalid_program(format!(
-                "the program asserts {dtype} of a tensor of {}",
-                imp.dtype_of(t)
-            )));
-        }
-    }
-    if let Some(sizes) = a.opt_exprs("size")? {
-        let shape = imp.shape_of(t)?;
-        for (own, wanted) in shape.iter().zip(&sizes) {
-            imp.b.require_equal(own, wanted, "a size that the program asserts");
-        }
-    }
-    Ok(Val::None)
-}
-
-fn assert_scalar(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let text = a.str_or("assert_msg", "an assertion of the program failed")?.to_string();
-    let text = format!("{text} ({})", imp.place);
-    match a.get("self") {
-        Some(Val::Bool(true)) => {}
-        Some(Val::Bool(false)) => imp.b.require(Cond::Bool(false), text),
-        Some(Val::SymBool(cond)) => {
-            let cond = cond.simplify(imp.b.ranges());
-            if cond.as_bool() != Some(true) {
-                imp.b.require(cond, text);
+impl Kind {
+    /// A carried value as the program's.
+    fn bind(self, imp: &mut Importer, value: Option<Value>) -> Result<Val> {
+        let Some(value) = value else { return Ok(Val::None) };
+        Ok(match self {
+            Kind::Tensor(dtype) => Val::Tensor(imp.new_tensor(value, dtype)),
+            Kind::Int => {
+                let name = format!("carried_{}", imp.b.module.symbols.len());
+                let symbol = imp.b.new_symbol(&name, None, None, None);
+                imp.b.item(value, symbol)?;
+                Val::Int(Expr::symbol(Symbol::Size(symbol)))
             }
+            Kind::Float => Val::SymFloat(value),
+            Kind::Bool => Val::BoolValue(value),
+            Kind::None => Val::None,
+        })
+    }
+}
+
+/// What the program's value is as a carried one.
+fn carried(imp: &mut Importer, a: &Args, val: &Val) -> Result<(Kind, Option<Value>)> {
+    Ok(match val {
+        Val::Tensor(t) => (Kind::Tensor(imp.dtype_of(*t)), Some(imp.read(*t)?)),
+        Val::Int(e) => (Kind::Int, Some(imp.b.size_value(e.clone()))),
+        Val::Float(f) => {
+            let value = imp.b.full(DType::F64, vec![], Scalar::Float(*f));
+            (Kind::Float, Some(value))
         }
-        Some(Val::BoolValue(v)) => imp.b.assert(*v, text)?,
-        Some(Val::Int(e)) => {
-            let cond = Cond::compare(Compare::Ne, e, &Expr::int(0)).simplify(imp.b.ranges());
-            if cond.as_bool() != Some(true) {
-                imp.b.require(cond, text);
+        Val::SymFloat(v) => (Kind::Float, Some(*v)),
+        Val::Bool(_) | Val::SymBool(_) | Val::BoolValue(_) => (Kind::Bool, Some(condition_value(imp, a, val)?)),
+        Val::None => (Kind::None, None),
+        _ => return Err(a.unsupported("a result that is neither tensor nor number")),
+    })
+}
+
+/// The operands of a higher-order operator: tensors and numbers, lists flattened.
+fn flattened<'a>(values: impl Iterator<Item = &'a Val>) -> Vec<Val> {
+    let mut all = Vec::new();
+    for value in values {
+        match value {
+            Val::List(list) => all.extend(list.iter().cloned()),
+            other => all.push(other.clone()),
+        }
+    }
+    all
+}
+
+fn graph_at(a: &Args, at: usize) -> Result<&Graph> {
+    match a.values.get(at) {
+        Some((_, Val::Graph(graph))) => Ok(graph),
+        _ => Err(Error::invalid_program(format!("{}: operand {at} is not a graph", a.target))),
+    }
+}
+
+/// Imports a graph's nodes with its inputs bound to these values, and gives its outputs.
+fn run(imp: &mut Importer, a: &Args, graph: &Graph, inputs: &[Val]) -> Result<Vec<Val>> {
+    if graph.inputs.len() != inputs.len() {
+        let (own, given) = (graph.inputs.len(), inputs.len());
+        return Err(Error::invalid_program(format!("{}: a graph of {own} inputs gets {given}", a.target)));
+    }
+    let outside = (std::mem::take(&mut imp.env), imp.place.clone(), imp.b.origin, imp.symbols.clone());
+    for (input, value) in graph.inputs.iter().zip(inputs) {
+        if let Some(name) = input_name(input) {
+            imp.env.insert(name.to_string(), value.clone());
+        }
+    }
+    let outputs = imp
+        .nodes(graph)
+        .and_then(|()| graph.outputs.iter().map(|output| imp.output(output)).collect::<Result<Vec<_>>>())
+        .map(|outputs| flattened(outputs.iter()));
+    (imp.env, imp.place, imp.b.origin, imp.symbols) = outside;
+    outputs
+}
+
+fn input_name(input: &Argument) -> Option<&str> {
+    match input {
+        Argument::Tensor(name)
+        | Argument::SymInt(Sym::Name(name))
+        | Argument::SymFloat(Sym::Name(name))
+        | Argument::SymBool(Sym::Name(name)) => Some(name),
+        _ => None,
+    }
+}
+
+/// A graph that simply runs: the operands after it are its inputs, but for the name that `invoke_subgraph` gives.
+fn inline(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let at = a.values.iter().position(|(_, v)| matches!(v, Val::Graph(_)));
+    let at = at.ok_or_else(|| Error::invalid_program(format!("{} without a graph", a.target)))?;
+    let graph = graph_at(a, at)?.clone();
+    let inputs = flattened(a.values.iter().skip(at + 1).map(|(_, v)| v).filter(|v| !matches!(v, Val::Str(_))));
+    run(imp, a, &graph, &inputs).map(Val::List)
+}
+
+/// Autocast changes what its operators compute in; only a region where it is off runs as it stands.
+fn inline_autocast(imp: &mut Importer, a: &Args) -> Result<Val> {
+    match a.values.get(2) {
+        Some((_, Val::Bool(false))) => inline(imp, a),
+        _ => Err(a.unsupported("a region with autocast on")),
+    }
+}
+
+/// A branch that was imported.
+struct Branch {
+    block: Block,
+    results: Vec<(Kind, Option<Value>)>,
+    /// What it left in storages of the outside.
+    written: BTreeMap<usize, Value>,
+}
+
+fn branch(imp: &mut Importer, a: &Args, graph: &Graph, inputs: &[Val]) -> Result<Branch> {
+    let before: Vec<(Value, u32)> = imp.storages.iter().map(|s| (s.root, s.version)).collect();
+    let start = imp.scope_start();
+    imp.b.open_block(&[]);
+    let results = run(imp, a, graph, inputs)
+        .and_then(|outputs| outputs.iter().map(|val| carried(imp, a, val)).collect::<Result<Vec<_>>>());
+    let block = imp.b.close_block(vec![]);
+    imp.close_scope(start);
+    let mut written = BTreeMap::new();
+    for (i, (root, version)) in before.into_iter().enumerate() {
+        if imp.storages[i].version != version {
+            written.insert(i, imp.storages[i].root);
+            // A version of its own, so that nothing read in the branch is taken for what the storage holds.
+            let next = imp.storages[i].version + 1;
+            (imp.storages[i].root, imp.storages[i].version) = (root, next);
+        }
+    }
+    Ok(Branch { block, results: results?, written })
+}
+
+fn cond(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let predicate = a.values.first().map(|(_, v)| v.clone());
+    let predicate = predicate.ok_or_else(|| Error::invalid_program("cond without a predicate"))?;
+    let (then, otherwise) = (graph_at(a, 1)?.clone(), graph_at(a, 2)?.clone());
+    let inputs = flattened(a.values.iter().skip(3).map(|(_, v)| v));
+    let on_device = match &predicate {
+        Val::Tensor(_) | Val::BoolValue(_) => Some(condition_value(imp, a, &predicate)?),
+        _ => None,
+    };
+    let on_host = match on_device {
+        Some(_) => Cond::Bool(true),
+        None => condition(imp, a, &predicate)?.simplify(imp.b.ranges()),
+    };
+    if let (None, Some(known)) = (on_device, on_host.as_bool()) {
+        return run(imp, a, if known { &then } else { &otherwise }, &inputs).map(Val::List);
+    }
+    let known = imp.b.module.symbols.len();
+    // Both are imported before either's fault counts, so that all that is unsupported is listed.
+    let (then, otherwise) = (branch(imp, a, &then, &inputs), branch(imp, a, &otherwise, &inputs));
+    let (mut then, mut otherwise) = (then?, otherwise?);
+    if then.results.len() != otherwise.results.len() {
+        return Err(Error::invalid_program("the branches of cond have different numbers of results"));
+    }
+    let mut kinds = Vec::new();
+    for ((kind, x), (_, y)) in then.results.iter().zip(&otherwise.results) {
+        kinds.push((*kind, x.is_some()));
+        match (x, y) {
+            (Some(x), Some(y)) => {
+                then.block.results.push(*x);
+                otherwise.block.results.push(*y);
             }
+            (None, None) => {}
+            _ => return Err(a.unsupported("a result that only one branch has")),
         }
-        _ => return Err(a.wrong("self", "a condition")),
     }
-    Ok(Val::None)
+    let mut storages: Vec<usize> = then.written.keys().chain(otherwise.written.keys()).copied().collect();
+    storages.sort_unstable();
+    storages.dedup();
+    for i in &storages {
+        let old = imp.storages[*i].root;
+        then.block.results.push(then.written.get(i).copied().unwrap_or(old));
+        otherwise.block.results.push(otherwise.written.get(i).copied().unwrap_or(old));
+    }
+    let types = joined_types(imp, a, known, &then.block.results, &otherwise.block.results)?;
+    let values = match on_device {
+        Some(value) => imp.b.push(Op::If { then: then.block, otherwise: otherwise.block }, vec![value], types),
+        None => {
+            let op = Op::IfCond { cond: on_host, then: then.block, otherwise: otherwise.block };
+            imp.b.push(op, vec![], types)
+        }
+    };
+    let mut values = values.into_iter();
+    let mut results = Vec::new();
+    for (kind, some) in kinds {
+        let value = if some { values.next() } else { None };
+        results.push(kind.bind(imp, value)?);
+    }
+    for (i, value) in storages.into_iter().zip(values) {
+        imp.storages[i].root = value;
+        imp.storages[i].version += 1;
+    }
+    Ok(Val::List(results))
 }
 
-fn assert_async(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let text = a.str_or("assert_msg", "Expected Tensor with single nonzero value, but got zero")?.to_string();
-    let text = format!("{text} ({})", imp.place);
-    let x = imp.value(a, "self")?;
-    let x = imp.b.cast(x, DType::Bool);
-    imp.b.assert(x, text)?;
-    Ok(Val::None)
-}
-
-/// The operands of a Python operator, by position.
-fn pair<'a>(a: &'a Args) -> Result<(&'a Val, &'a Val)> {
-    match a.values.as_slice() {
-        [(_, x), (_, y)] => Ok((x, y)),
-        _ => Err(a.unsupported("another number of operands")),
+/// The most that a size of a branch can be, where that follows from the first `known` symbols.
+fn bound(imp: &Importer, known: usize, size: &Expr) -> Option<Expr> {
+    let outside = |e: &Expr| !e.mentions(|s| matches!(s, Symbol::Size(n) if n as usize >= known));
+    if outside(size) {
+        return Some(size.clone());
+    }
+    match size.as_symbol() {
+        Some(Symbol::Size(n)) => imp.b.module.symbols.get(n as usize)?.bound.clone().filter(outside),
+        _ => None,
     }
 }
 
-fn integer(a: &Args, val: &Val) -> Result<Expr> {
-    match val {
-        Val::Int(e) => Ok(e.clone()),
-        Val::Bool(b) => Ok(Expr::int(*b as i64)),
-        _ => Err(a.unsupported("an operand that is not an integer")),
+/// The dtypes and shapes of a branch node's results: where the branches' sizes differ, symbols that the node defines. `known` symbols
+/// were there before the branches.
+fn joined_types(
+    imp: &mut Importer,
+    a: &Args,
+    known: usize,
+    xs: &[Value],
+    ys: &[Value],
+) -> Result<Vec<(DType, Vec<Expr>)>> {
+    let mut symbols: BTreeMap<(Expr, Expr), Expr> = BTreeMap::new();
+    let mut types = Vec::new();
+    for (x, y) in xs.iter().zip(ys) {
+        let (dtype, sx, sy) = (imp.b.dtype(*x), imp.b.shape(*x).to_vec(), imp.b.shape(*y).to_vec());
+        if dtype != imp.b.dtype(*y) || sx.len() != sy.len() {
+            return Err(a.unsupported("branches whose results differ in dtype or rank"));
+        }
+        let mut shape = Vec::new();
+        for (p, q) in sx.into_iter().zip(sy) {
+            if p == q {
+                shape.push(p);
+                continue;
+            }
+            let size = symbols.entry((p.clone(), q.clone())).or_insert_with(|| {
+                let name = format!("branch_{}", imp.b.module.symbols.len());
+                let bound = bound(imp, known, &p).zip(bound(imp, known, &q)).map(|(p, q)| p.maximum(&q));
+                let symbol = imp.b.new_symbol(&name, Some(0), None, bound);
+                Expr::symbol(Symbol::Size(symbol))
+            });
+            shape.push(size.clone());
+        }
+        types.push((dtype, shape));
     }
+    Ok(types)
 }
 
-fn arithmetic(_: &mut Importer, a: &Args, f: fn(&Expr, &Expr) -> Expr) -> Result<Val> {
-    let (x, y) = pair(a)?;
-    Ok(Val::Int(f(&integer(a, x)?, &integer(a, y)?)))
+fn list_at(a: &Args, at: usize) -> Vec<Val> {
+    flattened(a.values.get(at).map(|(_, v)| v).into_iter())
 }
 
-fn comparison(imp: &mut Importer, a: &Args, op: Compare) -> Result<Val> {
-    let (x, y) = pair(a)?;
-    let cond = Cond::compare(op, &integer(a, x)?, &integer(a, y)?).simplify(imp.b.ranges());
-    Ok(cond.as_bool().map_or(Val::SymBool(cond.clone()), Val::Bool))
+/// `test` and `body` take the carried values, then what both only read.
+fn while_loop(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let (test, body) = (graph_at(a, 0)?.clone(), graph_at(a, 1)?.clone());
+    let (initial, extra) = (list_at(a, 2), list_at(a, 3));
+    let initial: Vec<(Kind, Value)> = initial
+        .iter()
+        .map(|val| match carried(imp, a, val)? {
+            (kind, Some(value)) => Ok((kind, value)),
+            _ => Err(a.unsupported("a carried value that is neither tensor nor number")),
+        })
+        .collect::<Result<_>>()?;
+    let types: Vec<(DType, Vec<Expr>)> =
+        initial.iter().map(|(_, v)| (imp.b.dtype(*v), imp.b.shape(*v).to_vec())).collect();
+    let kinds: Vec<Kind> = initial.iter().map(|(k, _)| *k).collect();
+    let test = iteration(imp, a, &test, &kinds, &types, &extra, |imp, a, outputs| {
+        let [one] = outputs else { return Err(Error::invalid_program("the test of a loop has other results")) };
+        Ok(vec![condition_value(imp, a, one)?])
+    });
+    let body = iteration(imp, a, &body, &kinds, &types, &extra, |imp, a, outputs| {
+        let mut values = Vec::new();
+        for (output, (dtype, shape)) in outputs.iter().zip(&types) {
+            let (_, value) = carried(imp, a, output)?;
+            let value = value.ok_or_else(|| a.unsupported("a carried value that is neither tensor nor number"))?;
+            let own = imp.b.shape(value).to_vec();
+            if imp.b.dtype(value) != *dtype || own.len() != shape.len() {
+                return Err(a.unsupported("a carried value that changes its dtype or rank"));
+            }
+            for (own, size) in own.iter().zip(shape) {
+                if own.as_int().zip(size.as_int()).is_some_and(|(x, y)| x != y) {
+                    return Err(a.unsupported("a carried value that changes its shape"));
+                }
+                imp.b.require_equal(own, size, "the sizes of a loop's carried value");
+            }
+            values.push(value);
+        }
+        if values.len() != types.len() {
+            return Err(Error::invalid_program("the body of a loop has another number of results"));
+        }
+        Ok(values)
+    });
+    let (test, body) = (test?, body?);
+    let operands = initial.iter().map(|(_, v)| *v).collect();
+    let values = imp.b.push(Op::While { test, body }, operands, types.clone());
+    let mut results = Vec::new();
+    for (kind, value) in kinds.into_iter().zip(values) {
+        results.push(kind.bind(imp, Some(value))?);
+    }
+    Ok(Val::List(results))
+}
+
+/// A block over the carried values. It may not write what is outside.
+fn iteration(
+    imp: &mut Importer,
+    a: &Args,
+    graph: &Graph,
+    kinds: &[Kind],
+    types: &[(DType, Vec<Expr>)],
+    extra: &[Val],
+    finish: impl Fn(&mut Importer, &Args, &[Val]) -> Result<Vec<Value>>,
+) -> Result<Block> {
+    let versions: Vec<u32> = imp.storages.iter().map(|s| s.version).collect();
+    let start = imp.scope_start();
+    let params = imp.b.open_block(types);
+    let bind = |imp: &mut Importer| -> Result<Vec<Val>> {
+        kinds.iter().zip(&params).map(|(kind, param)| kind.bind(imp, Some(*param))).collect()
+    };
+    let results = bind(imp)
+        .map(|inputs| [inputs.as_slice(), extra].concat())
+        .and_then(|inputs| run(imp, a, graph, &inputs))
+        .and_then(|outputs| finish(imp, a, &outputs));
+    let results = match results {
+        Ok(results) => results,
+        Err(error) => {
+            imp.b.close_block(vec![]);
+            imp.close_scope(start);
+            return Err(error);
+        }
+    };
+    let block = imp.b.close_block(results);
+    imp.close_scope(start);
+    if imp.storages.iter().zip(&versions).any(|(s, version)| s.version != *version) {
+        return Err(a.unsupported("a loop that writes a tensor of the outside"));
+    }
+    Ok(block)
+}
+
+/// The length of the first dimension that several tensors share.
+fn length(imp: &mut Importer, a: &Args, xs: &[Val]) -> Result<i64> {
+    let Some(Val::Tensor(t)) = xs.first() else { return Err(a.unsupported("a scan over no tensor")) };
+    let shape = imp.shape_of(*t)?;
+    let size = shape.first().and_then(Expr::as_int);
+    size.filter(|n| *n > 0 && *n <= MOST).ok_or_else(|| a.unsupported("a length that is unknown, 0 or above 4096"))
+}
+
+/// Maps and scans are unrolled up to this length.
+const MOST: i64 = 4096;
+
+/// Element `i` of each of the tensors.
+fn elements(imp: &mut Importer, a: &Args, xs: &[Val], i: i64) -> Result<Vec<Val>> {
+    xs.iter()
+        .map(|x| match x {
+            Val::Tensor(t) => selected(imp, *t, 0, &Expr::int(i)).map(Val::Tensor),
+            _ => Err(a.unsupported("a scan over what is not a tensor")),
+        })
+        .collect()
+}
+
+/// Results of all steps, each stacked along a new first dimension.
+fn stacked(imp: &mut Importer, a: &Args, steps: &[Vec<Val>]) -> Result<Vec<Val>> {
+    let width = steps.first().map_or(0, Vec::len);
+    let mut results = Vec::new();
+    for i in 0..width {
+        let column: Vec<Val> = steps.iter().filter_map(|step| step.get(i).cloned()).collect();
+        let stack =
+            Args { target: "aten.stack.default".to_string(), values: vec![("tensors".to_string(), Val::List(column))] };
+        results.push(imp.call(&stack).map_err(|e| e.at(a.target.clone()))?);
+    }
+    Ok(results)
+}
+
+fn map(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let graph = graph_at(a, 0)?.clone();
+    let (xs, extra) = (list_at(a, 1), list_at(a, 2));
+    let mut steps = Vec::new();
+    for i in 0..length(imp, a, &xs)? {
+        let inputs = [elements(imp, a, &xs, i)?, extra.clone()].concat();
+        let outputs = run(imp, a, &graph, &inputs)?;
+        steps.push(outputs);
+    }
+    stacked(imp, a, &steps).map(Val::List)
+}
+
+/// Operands: the function, initial carries, tensors to scan, what it only reads. The function gives the next carries and a step's results.
+fn scan(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let graph = graph_at(a, 0)?.clone();
+    let (mut carry, xs, extra) = (list_at(a, 1), list_at(a, 2), list_at(a, 3));
+    let mut steps = Vec::new();
+    for i in 0..length(imp, a, &xs)? {
+        let inputs = [carry.clone(), elements(imp, a, &xs, i)?, extra.clone()].concat();
+        let mut outputs = run(imp, a, &graph, &inputs)?;
+        if outputs.len() < carry.len() {
+            return Err(Error::invalid_program("scan: the function gives fewer results than it carries"));
+        }
+        let results = outputs.split_off(carry.len());
+        carry = outputs;
+        steps.push(results);
+    }
+    carry.extend(stacked(imp, a, &steps)?);
+    Ok(Val::List(carry))
+}
+
+/// Every prefix of the tensors, combined from the left.
+fn associative_scan(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let graph = graph_at(a, 0)?.clone();
+    let (xs, extra) = (list_at(a, 1), list_at(a, 2));
+    let mut steps: Vec<Vec<Val>> = vec![elements(imp, a, &xs, 0)?];
+    for i in 1..length(imp, a, &xs)? {
+        let before = steps.last().cloned().unwrap_or_default();
+        let inputs = [before, elements(imp, a, &xs, i)?, extra.clone()].concat();
+        let outputs = run(imp, a, &graph, &inputs)?;
+        steps.push(outputs);
+    }
+    stacked(imp, a, &steps).map(Val::List)
 }

@@ -35,12 +35,18 @@ pub const FUNCTIONS: &[Row] = float_functions! {
     "aten.asin.default" Asin,
     "aten.acos.default" Acos,
     "aten.atan.default" Atan,
+    "aten.arcsin.default" Asin,
+    "aten.arccos.default" Acos,
+    "aten.arctan.default" Atan,
     "aten.sinh.default" Sinh,
     "aten.cosh.default" Cosh,
     "aten.tanh.default" Tanh,
     "aten.asinh.default" Asinh,
     "aten.acosh.default" Acosh,
     "aten.atanh.default" Atanh,
+    "aten.arcsinh.default" Asinh,
+    "aten.arccosh.default" Acosh,
+    "aten.arctanh.default" Atanh,
     "aten.sigmoid.default" Sigmoid,
     "aten.special_expit.default" Sigmoid,
     "aten.erf.default" Erf,
@@ -102,10 +108,12 @@ pub const ROWS: &[Row] = &[
 
 /// The operation on floats; on integers and bools, on float32.
 fn float_unary(imp: &mut Importer, a: &Args, op: Unary) -> Result<Val> {
-    if imp.is_complex(a.tensor("self")?) {
+    // Some special functions call their argument x.
+    let name = if a.has("self") { "self" } else { "x" };
+    if imp.is_complex(a.tensor(name)?) {
         return complex::unary(imp, a, op);
     }
-    let x = imp.value(a, "self")?;
+    let x = imp.value(a, name)?;
     let x = as_float(imp, x);
     Ok(imp.b.unary(op, x)?.into())
 }

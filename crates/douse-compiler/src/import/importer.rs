@@ -219,7 +219,10 @@ impl Importer {
             match self.node(graph, node) {
                 Ok(()) => {}
                 Err(error) if error.code == douse_core::Code::NotSupported => {
-                    self.note_unsupported(&error.message, node);
+                    // Without a word it was noted inside a branch.
+                    if !error.message.is_empty() {
+                        self.note_unsupported(&error.message, node);
+                    }
                     if !self.stand_in(graph, node) {
                         return Err(Error::not_supported(""));
                     }
@@ -423,6 +426,9 @@ impl Importer {
         for (name, value) in names.into_iter().zip(results) {
             let Some(name) = name else { continue };
             let bound = self.as_tensor(graph, name, value)?;
+            if let (Val::Int(own), Some(theirs)) = (&bound, graph.sym_int_values.get(name)) {
+                self.symbols.learn(theirs, own);
+            }
             self.env.insert(name.to_string(), bound);
         }
         Ok(())
@@ -446,6 +452,9 @@ impl Importer {
         };
         if let Some(meta) = meta {
             self.compare(tensor, meta)?;
+            for (own, theirs) in self.shape_of(tensor)?.iter().zip(&meta.sizes) {
+                self.symbols.learn(theirs, own);
+            }
             let strides: Result<Vec<Expr>> = meta.strides.iter().map(|s| self.symbols.size(s)).collect();
             self.tensors[tensor.0 as usize].strides = strides.ok();
         }

@@ -306,8 +306,7 @@ pub fn contract(imp: &mut Importer, x: Parts, y: Parts, dx: &[usize], dy: &[usiz
         pairs.filter(|(d, e)| other[**e].is_int(1) && !own[**d].is_int(1)).map(|(d, _)| *d).collect()
     };
     let (ax, ay) = (alone(&sx, &sy, dx, dy), alone(&sy, &sx, dy, dx));
-    let summed = |imp: &mut Importer, p: Parts, dims: &[usize]| p.map(|v| imp.b.reduce_keep(Combine::Sum, v, dims));
-    let (x, y) = (summed(imp, x, &ax)?, summed(imp, y, &ay)?);
+    let (x, y) = (x.sum_keep(imp, &ax)?, y.sum_keep(imp, &ay)?);
     let free = |shape: &[Expr], dims: &[usize]| (0..shape.len()).filter(|d| !dims.contains(d)).collect::<Vec<_>>();
     let (fx, fy) = (free(&sx, dx), free(&sy, dy));
     let sizes = |shape: &[Expr], dims: &[usize]| dims.iter().map(|d| shape[*d].clone()).collect::<Vec<_>>();

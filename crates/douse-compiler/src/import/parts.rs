@@ -98,6 +98,16 @@ impl Parts {
         self.map(|v| imp.b.reduce(Combine::Sum, v, dims))
     }
 
+    /// Sums over dimensions, which stay with size 1, in the compute dtype; rounded once.
+    pub fn sum_keep(self, imp: &mut Importer, dims: &[usize]) -> Result<Parts> {
+        if dims.is_empty() {
+            return Ok(self);
+        }
+        let own = imp.b.dtype(self.re);
+        let wide = self.cast(imp, imp.compute_dtype(own));
+        Ok(wide.map(|v| imp.b.reduce_keep(Combine::Sum, v, dims))?.cast(imp, own))
+    }
+
     /// As the result of a row.
     pub fn val(self, imp: &mut Importer) -> Result<Val> {
         let Some(im) = self.im else { return Ok(self.re.into()) };

@@ -16,6 +16,14 @@ impl Symbols {
         self.names.get(name).map(|id| Expr::symbol(Symbol::Size(*id)))
     }
 
+    /// Takes note that a size that the program calls by a name of its own (`u0`) is this symbol.
+    pub fn learn(&mut self, theirs: &SymInt, own: &Expr) {
+        if let (Symbolic::Expr { tree: SymTree::Symbol(name), .. }, Some(Symbol::Size(id))) = (theirs, own.as_symbol())
+        {
+            self.names.entry(name.clone()).or_insert(id);
+        }
+    }
+
     pub fn size(&self, size: &SymInt) -> Result<Expr> {
         match size {
             Symbolic::Value(value) => Ok(Expr::int(*value)),

@@ -6,7 +6,7 @@ use douse_program::kernel::{Access, Kernel};
 
 use super::lanes::Class;
 use super::lower::{Affine, Lowered, LoweredEffect, NodeId, NodeOp, Place, lower, sizes};
-use super::nest::{Nest, bring_best_last};
+use super::nest::{self, Order, bring_best_last};
 use super::share::Accesses;
 use super::space::{Space, Walk};
 
@@ -17,7 +17,15 @@ pub(crate) type SlotId = usize;
 #[derive(Clone, Debug)]
 pub(crate) struct At {
     pub walk: Walk,
-    pub extra: Option<SlotId>,
+    pub extra: Option<ExtraSlot>,
+}
+
+/// An int64 register that is added to an affine index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExtraSlot {
+    pub slot: SlotId,
+    /// Whether it changes along a run of lanes.
+    pub along: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -144,6 +152,8 @@ pub(crate) struct BoundStage {
     /// Lanes run through the inner space, one outer point after the other; otherwise through the outer points of a block.
     pub lanes_inner: bool,
     pub inner: Space,
+    /// Inner points at once, where lanes run through them.
+    pub lanes: usize,
     /// What depends on no loop, computed once a chunk.
     pub setup: Vec<Step>,
     /// What depends on no inner loop, computed once a block (with inner lanes: a point).
@@ -158,8 +168,7 @@ pub(crate) struct Bound {
     pub outer: Space,
     /// Outer points of a block.
     pub block: usize,
-    /// Blocks lie within the last dimension, and those of one range of it come one after the other.
-    pub tiled: bool,
+    pub order: Order,
     pub stages: Vec<BoundStage>,
     /// Class and register of each local.
     pub locals: Vec<(Class, SlotId)>,
@@ -168,8 +177,6 @@ pub(crate) struct Bound {
     pub accesses: Accesses,
     /// Element operations, roughly.
     pub work: usize,
-    /// Most lanes at once.
-    pub lanes: usize,
 }
 
 /// How many registers of each class.
@@ -187,6 +194,11 @@ impl Slots {
 
     pub fn count(&self, class: Class) -> usize {
         self.counts[class as usize]
+    }
+
+    /// Bytes that a lane takes in all registers.
+    pub fn bytes(&self) -> usize {
+        [Class::F32, Class::F64, Class::I64, Class::Bool].iter().map(|c| self.count(*c) * c.size()).sum()
     }
 
     fn most(&mut self, other: Slots) {
@@ -208,7 +220,7 @@ pub(crate) fn bind(kernel: &Kernel, symbols: &[Option<i64>]) -> Result<Bound> {
     if !kernel.ordered {
         bring_best_last(&mut outer, &stages);
     }
-    let nest = Nest::choose(kernel, &outer, &inners, &stages);
+    let lanes_inner = nest::lanes_inner(kernel, &outer, &inners, &stages);
 
     let mut slots = Slots::default();
     let locals: Vec<(Class, SlotId)> = kernel
@@ -238,7 +250,8 @@ pub(crate) fn bind(kernel: &Kernel, symbols: &[Option<i64>]) -> Result<Bound> {
             depends: &depends[i],
             outer: &outer,
             inner: &inner,
-            lanes_inner: nest.lanes_inner[i],
+            lanes_inner: lanes_inner[i],
+            along: along(stage, if lanes_inner[i] { &inner } else { &outer }, lanes_inner[i]),
             locals: &locals,
             slots: shared,
             of: std::mem::take(&mut assigned[i]),
@@ -247,18 +260,13 @@ pub(crate) fn bind(kernel: &Kernel, symbols: &[Option<i64>]) -> Result<Bound> {
         slots.most(assignment.slots);
         bound.push(BoundStage { inner, ..steps });
     }
+    let lanes = nest::lanes(kernel, &stages, slots.bytes());
+    for stage in &mut bound {
+        stage.lanes = nest::even(stage.inner.points, lanes);
+    }
+    let (order, block) = nest::blocks(kernel, &outer, &stages, &bound, lanes);
     let accesses = Accesses::of(kernel, &stages, outer_loops, &outer);
-    Ok(Bound {
-        block: nest.block,
-        tiled: nest.tiled,
-        lanes: nest.lanes,
-        outer,
-        stages: bound,
-        locals,
-        slots,
-        accesses,
-        work,
-    })
+    Ok(Bound { outer, block, order, stages: bound, locals, slots, accesses, work })
 }
 
 /// Every affine index of a stage.
@@ -316,12 +324,32 @@ fn depends(kernel: &Kernel, stages: &[Lowered], stage: &Lowered, outer_loops: us
     found
 }
 
+/// Which nodes of a stage change along a run of lanes, for certain or maybe.
+fn along(stage: &Lowered, lanes: &Space, lanes_inner: bool) -> Vec<bool> {
+    let mut found: Vec<bool> = Vec::with_capacity(stage.nodes.len());
+    let last = lanes.dims.last().map(|d| d.of);
+    let varies = |affine: &Affine| last.is_some_and(|of| affine.coefs.get(of) != Some(&0));
+    for node in &stage.nodes {
+        let mut changes = match &node.op {
+            NodeOp::Affine(affine) => varies(affine),
+            NodeOp::Load { place, .. } => varies(&place.affine),
+            NodeOp::Local(_) => !lanes_inner,
+            _ => false,
+        };
+        node.op.operands(&mut |operand| changes |= found.get(operand) != Some(&false));
+        found.push(changes);
+    }
+    found
+}
+
 struct Assignment<'a> {
     stage: &'a Lowered,
     depends: &'a [Depends],
     outer: &'a Space,
     inner: &'a Space,
     lanes_inner: bool,
+    /// By node: whether it changes along a run of lanes.
+    along: Vec<bool>,
     locals: &'a [(Class, SlotId)],
     slots: Slots,
     /// The register of each node, once it has one.
@@ -344,7 +372,11 @@ impl Assignment<'_> {
     }
 
     fn at(&self, place: &Place) -> Result<At> {
-        Ok(At { walk: self.walk(&place.affine), extra: self.slot_of(place.extra)? })
+        let extra = place.extra.map(|node| {
+            let along = self.along.get(node) != Some(&false);
+            self.slot(node).map(|slot| ExtraSlot { slot, along })
+        });
+        Ok(At { walk: self.walk(&place.affine), extra: extra.transpose()? })
     }
 
     fn dtype(&self, node: NodeId) -> Result<DType> {
@@ -355,6 +387,7 @@ impl Assignment<'_> {
         let mut stage = BoundStage {
             lanes_inner: self.lanes_inner,
             inner: Space::default(),
+            lanes: 1,
             setup: vec![],
             once: vec![],
             body: vec![],

@@ -7,7 +7,7 @@ use douse_core::{DType, Error, Result};
 use super::Call;
 use super::bind::{Step, StepOp};
 use super::convert::{round_all, wrap_all};
-use super::element::{self, Site, Spread, Target};
+use super::element::{self, Extra, Site, Spread, Target};
 use super::lanes::{Arg, Class, Lane, Registers, Slot};
 use super::pointwise as ops;
 use super::scalar;
@@ -101,7 +101,7 @@ impl Call<'_> {
             StepOp::Load { param, at, guard } => {
                 let region = self.region(*param)?;
                 let site = Site { loops: self.loops, region, runs: spot.runs, fixed: spot.fixed, n };
-                let extra = at.extra.map(|slot| bench.registers.arg::<i64>(slot, n));
+                let extra = Extra::of(at, bench.registers, n);
                 let guard = guard.map(|slot| bench.registers.arg::<u8>(slot, n));
                 site.load(step.dtype, &at.walk, extra, guard, &mut target(out), bench.index)
                     .map_err(|e| e.error(*param))?;
@@ -203,7 +203,7 @@ impl Call<'_> {
                     let first = spot.runs.iter().next().map_or(0, |(_, at)| walk.start(spot.fixed, at));
                     out.set_one(first);
                 } else {
-                    element::affine(walk, spot.fixed, spot.runs, out.many(n));
+                    element::affine(loops, walk, spot.fixed, spot.runs, out.many(n));
                 }
                 return Ok(());
             }

@@ -8,7 +8,7 @@ use super::Call;
 use super::bind::{BoundEffect, accumulator};
 use super::block::{Bench, Spot};
 use super::combine;
-use super::element::{Lanes, Site, spread};
+use super::element::{Extra, Lanes, Site, spread};
 use super::lanes::{Arg, Class, Lane, Loops, Registers};
 use super::pointwise::{maximum_f32, maximum_f64, minimum_f32, minimum_f64};
 
@@ -152,7 +152,7 @@ impl Call<'_> {
                 let site = self.site(*param, spot)?;
                 let dtype = self.param_dtype(*param)?;
                 let registers = &*bench.registers;
-                let extra = at.extra.map(|slot| registers.arg::<i64>(slot, n));
+                let extra = Extra::of(at, registers, n);
                 let guard = guard.map(|slot| registers.arg::<u8>(slot, n));
                 let values = bench.spread.lanes(registers, dtype, *value, n);
                 site.store(dtype, &at.walk, extra, guard, &values, bench.index).map_err(|e| e.error(*param))
@@ -161,7 +161,7 @@ impl Call<'_> {
                 let site = self.site(*param, spot)?;
                 let dtype = self.param_dtype(*param)?;
                 let registers = &*bench.registers;
-                let extra = at.extra.map(|slot| registers.arg::<i64>(slot, n));
+                let extra = Extra::of(at, registers, n);
                 let guard = guard.map(|slot| registers.arg::<u8>(slot, n));
                 let values = bench.spread.lanes(registers, dtype, *value, n);
                 let done = site.update(dtype, *op, &at.walk, extra, guard, &values, bench.index);
@@ -222,7 +222,7 @@ impl Call<'_> {
                 }
                 let mut index = Vec::new();
                 let site = self.site(*param_position, spot)?;
-                let extra = at.extra.map(|slot| bench.registers.arg::<i64>(slot, n));
+                let extra = Extra::of(at, bench.registers, n);
                 let lanes = Lanes::I64(&bench.spread.i64);
                 site.store(DType::I64, &at.walk, extra, None, &lanes, &mut index)
                     .map_err(|e| e.error(*param_position))?;
@@ -250,7 +250,7 @@ impl Call<'_> {
         bench: &mut Bench,
     ) -> Result<()> {
         let site = self.site(param, spot)?;
-        let extra = at.extra.map(|slot| bench.registers.arg::<i64>(slot, spot.n));
+        let extra = Extra::of(at, bench.registers, spot.n);
         let lanes = match Class::of(dtype) {
             Class::F32 => Lanes::F32(&bench.spread.f32),
             Class::F64 => Lanes::F64(&bench.spread.f64),
@@ -270,7 +270,7 @@ impl Call<'_> {
                 let mut sums = registers.take::<f64>(sum);
                 let values = spread(registers.arg::<f32>(value, n), n, &mut spread_to.f32);
                 if spot.lanes_inner {
-                    sums.data[0] += loops.fold(values, 0f32, |s, x| s + x, |a, b| a + b) as f64;
+                    sums.data[0] += loops.fold(values, 0f64, |s, x| s + x as f64, |a, b| a + b);
                 } else {
                     loops.join(&mut sums.data[..n], values, |s, x| s + x as f64);
                 }
@@ -322,10 +322,21 @@ impl Call<'_> {
             (Class::I64, Combine::Sum) => {
                 accumulate(loops, registers, value, sum, spot, 0, &mut spread_to.i64, i64::wrapping_add);
             }
+            (Class::I64, Combine::Max) if dtype != DType::U64 => {
+                let start = combine::neutral_int(op, dtype);
+                accumulate(loops, registers, value, sum, spot, start, &mut spread_to.i64, |a, b| a.max(b));
+            }
+            (Class::I64, Combine::Min) if dtype != DType::U64 => {
+                let start = combine::neutral_int(op, dtype);
+                accumulate(loops, registers, value, sum, spot, start, &mut spread_to.i64, |a, b| a.min(b));
+            }
             (Class::I64, op) => {
                 let f = combine::i64(op, dtype);
                 let start = combine::neutral_int(op, dtype);
                 accumulate(loops, registers, value, sum, spot, start, &mut spread_to.i64, f);
+            }
+            (Class::Bool, Combine::Or | Combine::Max | Combine::Sum) => {
+                accumulate(loops, registers, value, sum, spot, 0, &mut spread_to.bool, |a, b| a | b);
             }
             (Class::Bool, op) => {
                 let f = combine::bool(op, dtype);
@@ -423,13 +434,13 @@ fn accumulate<T: Lane>(
     spot: &Spot,
     start: T,
     temporary: &mut Vec<T>,
-    f: impl Fn(T, T) -> T,
+    f: impl Fn(T, T) -> T + Copy,
 ) {
     let n = spot.n;
     let mut sums = registers.take::<T>(sum);
     let values = spread(registers.arg::<T>(value, n), n, temporary);
     if spot.lanes_inner {
-        let part = loops.fold(values, start, &f, &f);
+        let part = loops.fold(values, start, f, f);
         sums.data[0] = f(sums.data[0], part);
     } else {
         loops.join(&mut sums.data[..n], values, f);

@@ -5,6 +5,7 @@ use douse_core::pointwise::Combine;
 use douse_core::{DType, Error, Result};
 use pulp::{Simd, WithSimd};
 
+use super::bind::At;
 use super::combine;
 use super::convert::{self, float8_functions};
 use super::lanes::{Arg, Class, Lane, Loops, Registers, Slot};
@@ -117,24 +118,77 @@ impl<T: Pod, L: Copy, F: Fn(L) -> T> WithSimd for Write<'_, T, L, F> {
     }
 }
 
-impl Site<'_> {
-    /// The index of every lane.
-    fn indices(&self, walk: &Walk, extra: Option<Arg<i64>>, out: &mut Vec<i64>) {
-        out.clear();
-        out.resize(self.n, 0);
-        affine(walk, self.fixed, self.runs, out);
-        match extra {
-            Some(Arg::One(e)) => self.loops.each(out, |i| i.wrapping_add(e)),
-            Some(Arg::Many(e)) => self.loops.join(out, e, i64::wrapping_add),
-            None => {}
+struct Gather<'a, T, L, F> {
+    region: Region<'a>,
+    index: &'a [i64],
+    out: &'a mut [L],
+    f: F,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Pod, L, F: Fn(T) -> L> WithSimd for Gather<'_, T, L, F> {
+    type Output = Result<(), Outside>;
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Result<(), Outside> {
+        self.region.gather(self.index, self.out, self.f)
+    }
+}
+
+/// What is added to an affine index.
+#[derive(Clone, Copy)]
+pub(crate) enum Extra<'a> {
+    /// The same for all lanes.
+    One(i64),
+    /// The same for all lanes of a run; the first counts.
+    Run(&'a [i64]),
+    Lane(&'a [i64]),
+}
+
+impl<'a> Extra<'a> {
+    pub fn of(at: &At, registers: &'a Registers, n: usize) -> Extra<'a> {
+        match at.extra {
+            None => Extra::One(0),
+            Some(extra) => match registers.arg::<i64>(extra.slot, n) {
+                Arg::One(value) => Extra::One(value),
+                Arg::Many(values) if extra.along => Extra::Lane(values),
+                Arg::Many(values) => Extra::Run(values),
+            },
         }
     }
 
-    fn read_runs<T: Pod, L: Lane>(&self, walk: &Walk, out: &mut [L], f: impl Fn(T) -> L + Copy) -> Result<(), Outside> {
+    /// What is added for a run that begins at a lane.
+    #[inline(always)]
+    fn at(&self, lane: usize) -> i64 {
+        match self {
+            Extra::One(value) => *value,
+            Extra::Run(values) | Extra::Lane(values) => values[lane],
+        }
+    }
+}
+
+impl Site<'_> {
+    /// The index of every lane.
+    fn indices(&self, walk: &Walk, extra: Extra, out: &mut Vec<i64>) {
+        out.resize(self.n, 0);
+        affine(&self.loops, walk, self.fixed, self.runs, out);
+        match extra {
+            Extra::One(0) => {}
+            Extra::One(e) => self.loops.each(out, |i| i.wrapping_add(e)),
+            Extra::Run(e) | Extra::Lane(e) => self.loops.join(out, e, i64::wrapping_add),
+        }
+    }
+
+    fn read_runs<T: Pod, L: Lane>(
+        &self,
+        walk: &Walk,
+        extra: Extra,
+        out: &mut [L],
+        f: impl Fn(T) -> L + Copy,
+    ) -> Result<(), Outside> {
         let stride = walk.stride();
         for (run, at) in self.runs.iter() {
             let out = &mut out[run.lane..run.lane + run.len];
-            let first = walk.start(self.fixed, at);
+            let first = walk.start(self.fixed, at).wrapping_add(extra.at(run.lane));
             if run.len < 16 {
                 self.region.read(first, stride, out, f)?;
             } else {
@@ -148,7 +202,7 @@ impl Site<'_> {
     fn load_as<T: Pod, L: Lane>(
         &self,
         walk: &Walk,
-        extra: Option<Arg<i64>>,
+        extra: Extra,
         guard: Option<Arg<u8>>,
         out: &mut Slot<L>,
         index: &mut Vec<i64>,
@@ -164,52 +218,40 @@ impl Site<'_> {
         };
         let constant = self.runs.runs.len() == 1 && walk.stride() == 0;
         match (extra, guard) {
-            (None | Some(Arg::One(_)), None) if constant => {
-                let first = self.first(walk) + if let Some(Arg::One(e)) = extra { e } else { 0 };
+            (Extra::One(extra), None) if constant => {
+                let first = self.runs.iter().next().map_or(0, |(_, at)| walk.start(self.fixed, at));
                 let mut value = [L::default()];
-                self.region.read(first, 0, &mut value, f)?;
+                self.region.read(first.wrapping_add(extra), 0, &mut value, f)?;
                 out.set_one(value[0]);
                 Ok(())
             }
-            (None, None) => self.read_runs(walk, out.many(self.n), f),
-            (None, Some(guard)) => {
-                let out = out.many(self.n);
-                if self.read_runs(walk, out, f).is_ok() {
-                    self.loops.join(out, guard, |x, g| if g != 0 { x } else { L::default() });
-                    return Ok(());
-                }
+            (Extra::Lane(_), None) => {
                 self.indices(walk, extra, index);
-                self.gather_guarded(index, guard, out, f)
+                self.gather(index, out.many(self.n), f)
             }
-            (Some(_), guard) => {
-                self.indices(walk, extra, index);
+            (_, None) => self.read_runs(walk, extra, out.many(self.n), f),
+            (_, Some(guard)) => {
                 let out = out.many(self.n);
-                match guard {
-                    None => self.region.gather(index, out, f),
-                    Some(guard) => self.gather_guarded(index, guard, out, f),
+                let whole = !matches!(extra, Extra::Lane(_)) && self.read_runs(walk, extra, out, f).is_ok();
+                if !whole {
+                    self.indices(walk, extra, index);
+                    // Guarded lanes read the first element instead, where there is one.
+                    self.loops.join(index, guard, |i, g| if g != 0 { i } else { 0 });
+                    if self.region.len() < size_of::<T>() && guard.iter().all(|g| *g == 0) {
+                        out.fill(L::default());
+                        return Ok(());
+                    }
+                    self.gather(index, out, f)?;
                 }
+                self.loops.join(out, guard, |x, g| if g != 0 { x } else { L::default() });
+                Ok(())
             }
         }
     }
 
-    fn first(&self, walk: &Walk) -> i64 {
-        self.runs.iter().next().map_or(0, |(_, at)| walk.start(self.fixed, at))
-    }
-
-    fn gather_guarded<T: Pod, L: Lane>(
-        &self,
-        index: &[i64],
-        guard: &[u8],
-        out: &mut [L],
-        f: impl Fn(T) -> L + Copy,
-    ) -> Result<(), Outside> {
-        for ((out, i), guard) in out.iter_mut().zip(index).zip(guard) {
-            *out = L::default();
-            if *guard != 0 {
-                self.region.read(*i, 0, std::slice::from_mut(out), f)?;
-            }
-        }
-        Ok(())
+    fn gather<T: Pod, L: Lane>(&self, index: &[i64], out: &mut [L], f: impl Fn(T) -> L) -> Result<(), Outside> {
+        let element = std::marker::PhantomData::<T>;
+        self.loops.arch.dispatch(Gather { region: self.region, index, out, f, element })
     }
 
     /// Loads into a register. A lane whose guard is false gets 0.
@@ -217,7 +259,7 @@ impl Site<'_> {
         &self,
         dtype: DType,
         walk: &Walk,
-        extra: Option<Arg<i64>>,
+        extra: Extra,
         guard: Option<Arg<u8>>,
         out: &mut Target<'_>,
         index: &mut Vec<i64>,
@@ -233,7 +275,7 @@ impl Site<'_> {
         &self,
         dtype: DType,
         walk: &Walk,
-        extra: Option<Arg<i64>>,
+        extra: Extra,
         guard: Option<Arg<u8>>,
         values: &Lanes<'_>,
         index: &mut Vec<i64>,
@@ -246,11 +288,11 @@ impl Site<'_> {
         with_element!(dtype, |T, L, from, to| {
             let values = values.slice::<L>().ok_or(Access::Complex)?;
             match (extra, guard) {
-                (None, None) => {
+                (Extra::One(_) | Extra::Run(_), None) => {
                     let stride = walk.stride();
                     for (run, at) in self.runs.iter() {
                         let values = &values[run.lane..run.lane + run.len];
-                        let first = walk.start(self.fixed, at);
+                        let first = walk.start(self.fixed, at).wrapping_add(extra.at(run.lane));
                         if run.len < 16 {
                             self.region.write::<T, L>(first, stride, values, to)?;
                         } else {
@@ -283,7 +325,7 @@ impl Site<'_> {
         dtype: DType,
         op: Combine,
         walk: &Walk,
-        extra: Option<Arg<i64>>,
+        extra: Extra,
         guard: Option<Arg<u8>>,
         values: &Lanes<'_>,
         index: &mut Vec<i64>,
@@ -302,13 +344,32 @@ impl Site<'_> {
     }
 }
 
+struct Iota<'a> {
+    first: i64,
+    stride: i64,
+    out: &'a mut [i64],
+}
+
+impl WithSimd for Iota<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (k, out) in self.out.iter_mut().enumerate() {
+            *out = self.first.wrapping_add(self.stride.wrapping_mul(k as i64));
+        }
+    }
+}
+
 /// Values of an affine index, a lane each.
-pub(crate) fn affine(walk: &Walk, fixed: &[i64], runs: &Runs, out: &mut [i64]) {
+pub(crate) fn affine(loops: &Loops, walk: &Walk, fixed: &[i64], runs: &Runs, out: &mut [i64]) {
     let stride = walk.stride();
     for (run, at) in runs.iter() {
         let first = walk.start(fixed, at);
-        for (k, out) in out[run.lane..run.lane + run.len].iter_mut().enumerate() {
-            *out = first.wrapping_add(stride.wrapping_mul(k as i64));
+        let out = &mut out[run.lane..run.lane + run.len];
+        if stride == 0 {
+            out.fill(first);
+        } else {
+            loops.arch.dispatch(Iota { first, stride, out });
         }
     }
 }

@@ -36,6 +36,7 @@ pub(crate) use bind::{Bound, bind};
 use block::{Bench, Scratch, Spot};
 pub use flag::Flag;
 use lanes::{Class, Loops};
+use nest::Order;
 use space::{Runs, advance};
 
 use crate::memory::Region;
@@ -130,25 +131,22 @@ impl<'a> Call<'a> {
 
     fn blocks(&self) -> usize {
         let (points, block, last) = (self.bound.outer.points, self.bound.block, self.bound.outer.last());
-        if points == 0 {
-            0
-        } else if self.bound.tiled {
-            points / last * last.div_ceil(block)
-        } else {
-            points.div_ceil(block)
+        match self.bound.order {
+            _ if points == 0 => 0,
+            Order::Flat => points.div_ceil(block),
+            Order::Rows | Order::Tiles => points / last * last.div_ceil(block),
         }
     }
 
     /// The first point of a block and how many it has.
     fn block(&self, number: usize) -> (usize, usize) {
         let (points, block, last) = (self.bound.outer.points, self.bound.block, self.bound.outer.last());
-        if self.bound.tiled {
-            let rows = points / last;
-            let column = number / rows * block;
-            (number % rows * last + column, block.min(last - column))
-        } else {
-            (number * block, block.min(points - number * block))
-        }
+        let (row, part) = match self.bound.order {
+            Order::Flat => return (number * block, block.min(points - number * block)),
+            Order::Rows => (number / last.div_ceil(block), number % last.div_ceil(block)),
+            Order::Tiles => (number % (points / last), number / (points / last)),
+        };
+        (row * last + part * block, block.min(last - part * block))
     }
 
     fn chunk(&self, blocks: Range<usize>, scratch: &mut Scratch) -> Result<()> {
@@ -226,8 +224,8 @@ impl<'a> Call<'a> {
                 let spot = Spot { runs: &nowhere, fixed, n: 1, point: first + row, lanes_inner: true, row };
                 self.steps(&stage.once, &spot, bench)?;
             }
-            for start in (0..stage.inner.points).step_by(self.bound.lanes) {
-                let n = self.bound.lanes.min(stage.inner.points - start);
+            for start in (0..stage.inner.points).step_by(stage.lanes) {
+                let n = stage.lanes.min(stage.inner.points - start);
                 stage.inner.runs(start, n, inner);
                 let spot = Spot { runs: inner, fixed, n, point: first + row, lanes_inner: true, row };
                 self.steps(&stage.body, &spot, bench)?;

@@ -1,0 +1,356 @@
+//! Resizing of the spatial dimensions of [batch, channels, spatial...].
+//!
+//! Every mode is separable: one dimension after the other, the last first, is replaced by weighted sums of its elements. Positions and
+//! weights are computed in the tensor's compute dtype from sizes that need not be known before the call, in the order of PyTorch's own
+//! arithmetic, as a position that rounds to another integer is another element.
+
+use douse_core::pointwise::{Binary, Combine};
+use douse_core::sym::{Compare, Cond, Expr};
+use douse_core::{DType, Result, Scalar};
+use douse_ir::{Value, coordinates};
+
+use super::args::{Args, Val};
+use super::formula::Formula;
+use super::importer::{Importer, Row};
+use super::reduce::size_as;
+
+pub const ROWS: &[Row] = &[
+    ("aten.upsample_nearest1d.vec", |i, a| nearest(i, a, false)),
+    ("aten.upsample_nearest2d.vec", |i, a| nearest(i, a, false)),
+    ("aten.upsample_nearest3d.vec", |i, a| nearest(i, a, false)),
+    ("aten.upsample_nearest1d.default", |i, a| nearest(i, a, false)),
+    ("aten.upsample_nearest2d.default", |i, a| nearest(i, a, false)),
+    ("aten.upsample_nearest3d.default", |i, a| nearest(i, a, false)),
+    ("aten._upsample_nearest_exact1d.vec", |i, a| nearest(i, a, true)),
+    ("aten._upsample_nearest_exact2d.vec", |i, a| nearest(i, a, true)),
+    ("aten._upsample_nearest_exact3d.vec", |i, a| nearest(i, a, true)),
+    ("aten._upsample_nearest_exact1d.default", |i, a| nearest(i, a, true)),
+    ("aten._upsample_nearest_exact2d.default", |i, a| nearest(i, a, true)),
+    ("aten._upsample_nearest_exact3d.default", |i, a| nearest(i, a, true)),
+    ("aten.upsample_linear1d.vec", |i, a| weighted(i, a, linear_taps)),
+    ("aten.upsample_linear1d.default", |i, a| weighted(i, a, linear_taps)),
+    ("aten.upsample_bilinear2d.vec", |i, a| weighted(i, a, linear_taps)),
+    ("aten.upsample_bilinear2d.default", |i, a| weighted(i, a, linear_taps)),
+    ("aten.upsample_trilinear3d.vec", |i, a| weighted(i, a, linear_taps)),
+    ("aten.upsample_trilinear3d.default", |i, a| weighted(i, a, linear_taps)),
+    ("aten.upsample_bicubic2d.vec", |i, a| weighted(i, a, cubic_taps)),
+    ("aten.upsample_bicubic2d.default", |i, a| weighted(i, a, cubic_taps)),
+    ("aten._upsample_bilinear2d_aa.vec", |i, a| antialiased(i, a, &LINEAR)),
+    ("aten._upsample_bilinear2d_aa.default", |i, a| antialiased(i, a, &LINEAR)),
+    ("aten._upsample_bicubic2d_aa.vec", |i, a| antialiased(i, a, &CUBIC)),
+    ("aten._upsample_bicubic2d_aa.default", |i, a| antialiased(i, a, &CUBIC)),
+];
+
+/// A dimension that is resized.
+struct Axis {
+    dim: usize,
+    input: Expr,
+    output: Expr,
+    /// Output over input, where the program gave the factor and not the size.
+    scale: Option<f64>,
+}
+
+/// The tensor and its spatial dimensions, all but the first two.
+fn operand(imp: &mut Importer, a: &Args) -> Result<(Value, Vec<Axis>)> {
+    let x = imp.value(a, if a.has("input") { "input" } else { "self" })?;
+    let shape = imp.b.shape(x).to_vec();
+    let count = shape.len().checked_sub(2).ok_or_else(|| a.wrong("input", "of rank 3 or more"))?;
+    let scales = scales(a, count)?;
+    let sizes = a.opt_exprs("output_size")?;
+    let mut axes = Vec::new();
+    for (d, scale) in scales.into_iter().enumerate() {
+        let input = shape[d + 2].clone();
+        let output = match (&sizes, scale) {
+            (Some(sizes), _) => sizes.get(d).cloned().ok_or_else(|| a.wrong("output_size", "of all dimensions"))?,
+            (None, Some(scale)) => input.scale(scale),
+            (None, None) => return Err(a.wrong("output_size", "given")),
+        };
+        let fits = Cond::compare(Compare::Ge, &input, &Expr::int(1)).simplify(imp.b.ranges());
+        if fits.as_bool() != Some(true) {
+            let text = format!("a dimension of size {input} cannot be resized ({})", imp.place);
+            imp.b.require(fits, text);
+        }
+        axes.push(Axis { dim: d + 2, input, output, scale: scale.filter(|s| *s > 0.0) });
+    }
+    Ok((x, axes))
+}
+
+/// The scale factor of each dimension, as the overload names them.
+fn scales(a: &Args, count: usize) -> Result<Vec<Option<f64>>> {
+    if a.has("scale_factors") {
+        let all: Vec<Option<f64>> = a.floats("scale_factors")?.into_iter().map(Some).collect();
+        return if all.len() == count { Ok(all) } else { Err(a.wrong("scale_factors", "of all dimensions")) };
+    }
+    if count == 1 {
+        return Ok(vec![a.opt_float("scales")?]);
+    }
+    let names = ["scales_d", "scales_h", "scales_w"];
+    names[3 - count.min(3)..].iter().map(|name| a.opt_float(name)).collect()
+}
+
+/// The distance of neighbouring elements of the result, in elements of the tensor: 0-d, of that dtype.
+fn ratio(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DType) -> Result<Formula> {
+    if let (false, Some(scale)) = (align_corners, axis.scale) {
+        return Ok(imp.b.full(dtype, vec![], Scalar::Float(1.0 / scale)).into());
+    }
+    // With aligned corners, the one element of a result of size 1 is the first.
+    let (input, output) = match align_corners {
+        true => (&axis.input - 1, (&axis.output - 1).maximum(&Expr::int(1)).simplify(imp.b.ranges())),
+        false => (axis.input.clone(), axis.output.clone()),
+    };
+    let (input, output) = (size_as(imp, &input, dtype), size_as(imp, &output, dtype));
+    Ok(Formula::from(input) / Formula::from(output))
+}
+
+/// The coordinate along the result's dimension, as a vector.
+fn places(imp: &mut Importer, axis: &Axis, dtype: DType) -> Formula {
+    let at = imp.b.iota(vec![axis.output.clone()], Expr::loop_var(0));
+    Formula::from(imp.b.cast(at, dtype))
+}
+
+/// Where each element of the result stands between the tensor's elements.
+fn positions(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DType) -> Result<Formula> {
+    let (ratio, at) = (ratio(imp, axis, align_corners, dtype)?, places(imp, axis, dtype));
+    Ok(if align_corners { ratio * at } else { ratio * (at + 0.5) - 0.5 })
+}
+
+/// The integer below, at most `last`. Float64 positions round to float32 first, as in PyTorch.
+fn floor(imp: &mut Importer, x: &Formula, last: &Expr, dtype: DType) -> Formula {
+    let last = Formula::from(size_as(imp, last, dtype));
+    x.cast(DType::F32).floor().cast(dtype).minimum(last)
+}
+
+fn nearest(imp: &mut Importer, a: &Args, exact: bool) -> Result<Val> {
+    let (mut x, axes) = operand(imp, a)?;
+    let dtype = match imp.b.dtype(x) {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    };
+    for axis in axes.iter().rev() {
+        let mut shape = imp.b.shape(x).to_vec();
+        shape[axis.dim] = axis.output.clone();
+        if let Some(at) = nearest_map(axis, exact, dtype) {
+            let mut map = coordinates(shape.len());
+            map[axis.dim] = at.substitute(&|_| Some(Expr::loop_var(axis.dim)));
+            x = imp.b.remap(x, shape, map)?;
+            continue;
+        }
+        let position = match exact {
+            true => positions(imp, axis, false, dtype)?.maximum(0.0) + 0.5,
+            false => ratio(imp, axis, false, dtype)? * places(imp, axis, dtype),
+        };
+        let index = floor(imp, &position, &(&axis.input - 1), dtype).cast(DType::I64).build(&mut imp.b)?;
+        x = imp.b.take(x, axis.dim, index)?;
+    }
+    Ok(x.into())
+}
+
+/// The nearest element as an integer expression over `i0`, where that gives what PyTorch's floats do.
+fn nearest_map(axis: &Axis, exact: bool, dtype: DType) -> Option<Expr> {
+    let at = Expr::loop_var(0);
+    let (Some(input), Some(output)) = (axis.input.as_int(), axis.output.as_int()) else {
+        // A power of two has no rounding.
+        let factor = match axis.scale {
+            Some(scale) => scale as i64,
+            None if axis.input == axis.output => 1,
+            None => (1..=6).map(|k| 1 << k).find(|k| &axis.input * *k == axis.output)?,
+        };
+        let whole = axis.scale.is_none_or(|s| s == factor as f64) && factor > 0 && factor & (factor - 1) == 0;
+        return whole.then(|| at.floor_div(&Expr::int(factor)));
+    };
+    let narrow = |x: f64| if dtype == DType::F64 { x } else { x as f32 as f64 };
+    let ratio = narrow(axis.scale.map_or(input as f64 / output as f64, |s| 1.0 / s));
+    let float_index = |i: i64| {
+        let position = match exact {
+            true => narrow(narrow(ratio * (i as f64 + 0.5)) - 0.5).max(0.0) + 0.5,
+            false => narrow(ratio * i as f64),
+        };
+        ((position as f32).floor() as i64).min(input - 1)
+    };
+    // The whole numbers behind the ratio: those of the sizes, or of the factor.
+    let whole = |x: f64| (x.round() >= 1.0 && (x - x.round()).abs() < 1e-6).then(|| x.round() as i64);
+    let fractions = [Some((input, output)), whole(1.0 / ratio).map(|n| (1, n)), whole(ratio).map(|n| (n, 1))];
+    fractions.into_iter().flatten().find_map(|(over, under)| {
+        let numerator = if exact { &(&at * (2 * over)) + over } else { &at * over };
+        let under = if exact { 2 * under } else { under };
+        let map = numerator.floor_div(&Expr::int(under));
+        let same = (0..output).all(|i| map.eval(&|_| Some(i)) == Some(float_index(i)));
+        same.then_some(map)
+    })
+}
+
+/// The elements along an axis that each element of the result is a sum of, with their weights: vectors of the result's size.
+type Taps = Vec<(Value, Value)>;
+
+fn weighted(imp: &mut Importer, a: &Args, taps: fn(&mut Importer, &Axis, bool, DType) -> Result<Taps>) -> Result<Val> {
+    let (x, axes) = operand(imp, a)?;
+    let own = imp.b.dtype(x);
+    if !own.is_float() {
+        return Err(a.unsupported(format!("interpolation of {own}")));
+    }
+    let dtype = imp.compute_dtype(own);
+    let align_corners = a.bool_or("align_corners", false)?;
+    let mut y = imp.b.cast(x, dtype);
+    for axis in axes.iter().rev() {
+        let taps = taps(imp, axis, align_corners, dtype)?;
+        let mut total: Option<Value> = None;
+        for (index, weight) in taps {
+            let taken = imp.b.take(y, axis.dim, index)?;
+            let weight = along(imp, weight, axis.dim, imp.b.rank(y))?;
+            let part = imp.b.binary(Binary::Mul, taken, weight)?;
+            total = Some(match total {
+                Some(total) => imp.b.binary(Binary::Add, total, part)?,
+                None => part,
+            });
+        }
+        y = total.unwrap_or(y);
+    }
+    Ok(imp.b.cast(y, own).into())
+}
+
+/// A vector as a tensor of size 1 in all dimensions but one.
+fn along(imp: &mut Importer, vector: Value, dim: usize, rank: usize) -> Result<Value> {
+    let mut shape = vec![Expr::int(1); rank];
+    shape[dim] = imp.b.shape(vector)[0].clone();
+    imp.b.reshape(vector, shape)
+}
+
+/// The elements on both sides; an axis that keeps its size is left as it is.
+fn linear_taps(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DType) -> Result<Taps> {
+    if axis.input == axis.output {
+        return Ok(vec![]);
+    }
+    let last = &axis.input - 1;
+    let mut position = positions(imp, axis, align_corners, dtype)?.maximum(0.0);
+    if let (Some(_), false) = (axis.scale, align_corners) {
+        let kept = Cond::compare(Compare::Eq, &axis.input, &axis.output);
+        if kept.as_bool() != Some(false) {
+            let kept = imp.b.size_value(Expr::select(&kept, &Expr::int(1), &Expr::int(0)));
+            let kept = Formula::from(kept).cast(DType::Bool);
+            let at = places(imp, axis, dtype);
+            position = kept.select(at, position);
+        }
+    }
+    let below = floor(imp, &position, &last, dtype);
+    let share = (&position - &below).maximum(0.0).minimum(1.0);
+    let first = below.cast(DType::I64).build(&mut imp.b)?;
+    let next = imp.b.binary_scalar(Binary::Add, first, Scalar::Int(1))?;
+    let last = imp.b.size_value(last);
+    let next = imp.b.binary(Binary::Minimum, next, last)?;
+    let share = share.build(&mut imp.b)?;
+    let rest = (1.0 - Formula::from(share)).build(&mut imp.b)?;
+    Ok(vec![(first, rest), (next, share)])
+}
+
+/// Four elements around, those past the ends repeated, with the weights of cubic convolution (Keys 1981) for a = -0.75.
+fn cubic_taps(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DType) -> Result<Taps> {
+    let last = &axis.input - 1;
+    let position = positions(imp, axis, align_corners, dtype)?.build(&mut imp.b)?;
+    let position = Formula::from(position);
+    let below = floor(imp, &position, &last, dtype).build(&mut imp.b)?;
+    let share = (position - Formula::from(below)).maximum(0.0).minimum(1.0).build(&mut imp.b)?;
+    let last = imp.b.size_value(last);
+    let below = imp.b.cast(below, DType::I64);
+    let mut taps = Vec::new();
+    for (offset, weight) in (-1..).zip(cubic_weights(&Formula::from(share))) {
+        let index = imp.b.binary_scalar(Binary::Add, below, Scalar::Int(offset))?;
+        let index = imp.b.binary_scalar(Binary::Maximum, index, Scalar::Int(0))?;
+        let index = imp.b.binary(Binary::Minimum, index, last)?;
+        taps.push((index, weight.build(&mut imp.b)?));
+    }
+    Ok(taps)
+}
+
+/// The weights of the four elements around a place that is `t` past the second.
+pub fn cubic_weights(t: &Formula) -> [Formula; 4] {
+    let u = &(1.0 - t);
+    [cubic_far(&(t + 1.0), -0.75), cubic_near(t, -0.75), cubic_near(u, -0.75), cubic_far(&(u + 1.0), -0.75)]
+}
+
+/// Cubic convolution at a distance of up to 1.
+fn cubic_near(x: &Formula, a: f64) -> Formula {
+    (x * (a + 2.0) - (a + 3.0)) * x * x + 1.0
+}
+
+/// Cubic convolution at a distance of 1 to 2.
+fn cubic_far(x: &Formula, a: f64) -> Formula {
+    ((x * a - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+}
+
+/// A filter that is widened when the result is smaller than the tensor.
+struct Filter {
+    /// How far it reaches to each side at scale 1.
+    reach: i64,
+    /// Its value at a distance, not negative.
+    weight: fn(&Formula) -> Formula,
+}
+
+const LINEAR: Filter = Filter { reach: 1, weight: |x| x.lt(1.0).select(1.0 - x, x.like(0.0)) };
+
+/// Cubic convolution for a = -0.5.
+const CUBIC: Filter = Filter {
+    reach: 2,
+    weight: |x| x.lt(1.0).select(cubic_near(x, -0.5), x.lt(2.0).select(cubic_far(x, -0.5), x.like(0.0))),
+};
+
+fn antialiased(imp: &mut Importer, a: &Args, filter: &Filter) -> Result<Val> {
+    let (x, axes) = operand(imp, a)?;
+    let own = imp.b.dtype(x);
+    if !own.is_float() {
+        return Err(a.unsupported(format!("interpolation of {own}")));
+    }
+    let dtype = imp.compute_dtype(own);
+    let align_corners = a.bool_or("align_corners", false)?;
+    let mut y = imp.b.cast(x, dtype);
+    for axis in axes.iter().rev() {
+        y = filtered(imp, y, axis, align_corners, filter)?;
+    }
+    Ok(imp.b.cast(y, own).into())
+}
+
+/// The most elements that a filter of this reach covers: both sides of the widened filter, and one.
+fn most_elements(imp: &Importer, axis: &Axis, align_corners: bool, reach: i64) -> Expr {
+    let widened = match axis.scale {
+        Some(scale) if !align_corners => Expr::int((reach as f64 / scale).ceil() as i64),
+        _ if align_corners => {
+            let steps = (&axis.output - 1).maximum(&Expr::int(1));
+            (&(&axis.input - 1) * reach).ceil_div(&steps)
+        }
+        _ => (&axis.input * reach).ceil_div(&axis.output.maximum(&Expr::int(1))),
+    };
+    (&(&widened.maximum(&Expr::int(reach)) * 2) + 1).simplify(imp.b.ranges())
+}
+
+/// Sums along an axis of the elements under the filter around each place, with weights that add up to 1.
+fn filtered(imp: &mut Importer, x: Value, axis: &Axis, align_corners: bool, filter: &Filter) -> Result<Value> {
+    let dtype = imp.b.dtype(x);
+    let most = most_elements(imp, axis, align_corners, filter.reach);
+    let ratio = ratio(imp, axis, align_corners, dtype)?.build(&mut imp.b)?;
+    let widening = Formula::from(ratio).maximum(1.0);
+    let support = &widening * filter.reach as f64;
+    let shape = vec![axis.output.clone(), most.clone()];
+    let place = imp.b.iota(shape.clone(), Expr::loop_var(0));
+    let number = imp.b.iota(shape, Expr::loop_var(1));
+    let center = Formula::from(ratio) * (Formula::from(place).cast(dtype) + 0.5);
+    // The first element and the count of elements, cut to the axis.
+    let size = Formula::from(size_as(imp, &axis.input, DType::I64));
+    let first = (&center - &support + 0.5).cast(DType::I64).maximum(0.0);
+    let end = (&center + &support + 0.5).cast(DType::I64).minimum(&size);
+    let index = &first + Formula::from(number);
+    let distance = ((index.cast(dtype) - &center + 0.5) / &widening).abs();
+    let weight = (filter.weight)(&distance);
+    let covered = index.lt(&end);
+    let weight = covered.select(&weight, weight.like(0.0)).build(&mut imp.b)?;
+    let total = imp.b.reduce_keep(Combine::Sum, weight, &[1])?;
+    let total = Formula::from(total);
+    let weight = (Formula::from(weight) / total.eq(0.0).select(total.like(1.0), &total)).build(&mut imp.b)?;
+    let index = index.minimum(size - 1.0).build(&mut imp.b)?;
+    // [..., output, elements, ...], then without the elements.
+    let taken = imp.b.take(x, axis.dim, index)?;
+    let mut wide = vec![Expr::int(1); imp.b.rank(taken)];
+    wide[axis.dim] = axis.output.clone();
+    wide[axis.dim + 1] = most;
+    let weight = imp.b.reshape(weight, wide)?;
+    let products = imp.b.binary(Binary::Mul, taken, weight)?;
+    imp.b.reduce(Combine::Sum, products, &[axis.dim + 1])
+}
