@@ -17,8 +17,8 @@ pub fn vector_matrix<T: Float>(x: &[T::Wide], b: Matrix<'_, T>, out: &mut [T::Wi
         work.each_chunk(out, columns, |i, out| T::dots(x, b, i * columns, out));
         true
     } else if b.col_stride == 1 && b.row_stride >= 0 {
-        // Few enough columns that their sums stay in the first-level cache.
-        let columns = work.chunk(b.cols, 256).min(4096);
+        // Long pieces of rows, but few enough columns that their sums stay in the cache.
+        let columns = b.cols.div_ceil(work.threads()).clamp(256, 8192);
         work.each_chunk(out, columns, |i, out| {
             out.fill(T::Wide::ZERO);
             T::add_sums(x, b, i * columns, out);

@@ -15,6 +15,9 @@ use super::work::Work;
 /// Rows below which splitting them among threads costs more in packing than it gains.
 const LEAST_ROWS: usize = 64;
 
+/// Depth below which tiles are stored too often; the `gemm` crate keeps more of the result in its cache.
+const LEAST_DEPTH: usize = 128;
+
 /// A piece of a product: some rows and columns of the result.
 pub struct Task<'a> {
     pub row: usize,
@@ -120,6 +123,9 @@ impl Task<'_> {
 /// `out = a @ b` on all threads, rows of `out` without gaps.
 pub fn multiply(a: Matrix<'_, f32>, b: Matrix<'_, f32>, out: &mut [f32], work: &Work) -> Result<()> {
     let (m, n) = (a.rows, b.cols);
+    if a.cols < LEAST_DEPTH && m >= STEP && n >= STEP {
+        return by_crate(a, b, out, work);
+    }
     let rows_of_a = a.col_stride == 1 && a.row_stride >= 0;
     let columns_of_b = b.row_stride == 1 && b.col_stride >= 0;
     // The smaller side is packed.
@@ -173,7 +179,9 @@ mod tests {
     fn deep_and_wide_products() {
         let mut random = Random::new(1);
         let (scratch, threads) = (Scratch::default(), [Threads::one(), Threads::new(2).unwrap()]);
-        for (i, (m, k, n)) in [(5, 2100, 70), (70, 1030, 5), (150, 33, 150), (17, 9, 300)].into_iter().enumerate() {
+        for (i, (m, k, n)) in
+            [(5, 2100, 70), (70, 1030, 5), (150, 33, 150), (17, 9, 300), (9, 64, 11)].into_iter().enumerate()
+        {
             let work = Work { scratch: &scratch, threads: &threads[i % 2] };
             let a: Vec<f32> = (0..m * k).map(|_| random.float() as f32).collect();
             let b: Vec<f32> = (0..k * n).map(|_| random.float() as f32).collect();

@@ -12,11 +12,24 @@ const LANES: usize = 32;
 /// inlined is compiled for the least of processors. (A macro, because a function could not ask that of the closure it is given.)
 macro_rules! vectorised {
     ($body:expr) => {
-        pulp::Arch::new().dispatch(
+        pulp::Arch::new().dispatch($crate::library::simd::Body(
             #[inline(always)]
             || $body,
-        )
+        ))
     };
+}
+
+/// What [`vectorised`] evaluates. Called through `FnMut`, which is the closure itself; `FnOnce` would put a function of its own around it
+/// that is not always inlined.
+pub struct Body<F>(pub F);
+
+impl<R, F: FnMut() -> R> pulp::WithSimd for Body<F> {
+    type Output = R;
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(mut self, _: S) -> R {
+        (self.0)()
+    }
 }
 
 pub(super) use vectorised;

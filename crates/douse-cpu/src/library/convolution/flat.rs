@@ -11,8 +11,11 @@ use super::geometry::Geometry;
 /// Output channels computed together.
 const ROWS: usize = 4;
 
-/// A line has room for this many elements more, which whole vectors may read and write.
-const SLACK: usize = 64;
+/// Positions computed together, a vector of AVX-512.
+const PIECE: usize = 16;
+
+/// Pieces computed together, so that enough sums are under way.
+const PIECES: usize = 4;
 
 /// Whether there is too little to share for products of matrices: groups with no more output channels than a tile has rows.
 pub fn suits(g: &Geometry) -> bool {
@@ -39,22 +42,56 @@ impl Padded {
 
     /// Copies a channel, with zeros where there is no input.
     fn fill(&self, g: &Geometry, input: &[f32], to: &mut [f32]) {
-        let inside = |d: usize, i: usize| usize::try_from(i as isize - g.padding[d]).ok().filter(|i| *i < g.input[d]);
-        for (i, to) in to.chunks_exact_mut(self.sizes[2]).enumerate() {
-            let (Some(z), Some(y)) = (inside(0, i / self.sizes[1]), inside(1, i % self.sizes[1])) else {
-                to.fill(0.0);
-                continue;
-            };
-            let line = &input[(z * g.input[1] + y) * g.input[2]..][..g.input[2]];
-            // The first and the last position of the line that have input.
-            let start = g.padding[2].clamp(0, to.len() as isize) as usize;
-            let skipped = (-g.padding[2]).clamp(0, line.len() as isize) as usize;
-            let count = (line.len() - skipped).min(to.len() - start);
-            to[..start].fill(0.0);
-            to[start..start + count].copy_from_slice(&line[skipped..skipped + count]);
-            to[start + count..].fill(0.0);
+        to.fill(0.0);
+        // Per dimension: the first position that has input, the input there, and how many there are.
+        let [z, y, x] = std::array::from_fn(|d| {
+            let start = g.padding[d].clamp(0, self.sizes[d] as isize) as usize;
+            let skipped = (-g.padding[d]).clamp(0, g.input[d] as isize) as usize;
+            (start, skipped, (g.input[d] - skipped).min(self.sizes[d] - start))
+        });
+        for i in 0..z.2 {
+            for j in 0..y.2 {
+                let from = ((z.1 + i) * g.input[1] + y.1 + j) * g.input[2] + x.1;
+                let at = ((z.0 + i) * self.sizes[1] + y.0 + j) * self.sizes[2] + x.0;
+                to[at..at + x.2].copy_from_slice(&input[from..from + x.2]);
+            }
         }
     }
+
+    /// The pieces of a plane of the output.
+    fn pieces(&self, g: &Geometry) -> Vec<Piece> {
+        let step = g.stride[2];
+        let mut pieces = Vec::new();
+        for z in 0..g.output[0] {
+            for y in 0..g.output[1] {
+                let line = (z * g.stride[0] * self.sizes[1] + y * g.stride[1]) * self.sizes[2];
+                for at in (0..self.line).step_by(PIECE) {
+                    let (from, to) = (at.div_ceil(step), (at + PIECE).min(self.line).div_ceil(step));
+                    if from < to {
+                        pieces.push(Piece {
+                            input: line + at,
+                            skip: from * step - at,
+                            out: (z * g.output[1] + y) * g.output[2] + from,
+                            count: to - from,
+                        });
+                    }
+                }
+            }
+        }
+        pieces
+    }
+}
+
+/// [`PIECE`] positions of a line.
+#[derive(Clone, Copy)]
+struct Piece {
+    /// Where the first element of the kernel meets it.
+    input: usize,
+    /// Positions before the first output.
+    skip: usize,
+    /// Where its outputs stand, and how many there are.
+    out: usize,
+    count: usize,
 }
 
 /// `out` of a convolution that is not transposed, all dense.
@@ -64,6 +101,7 @@ pub fn convolve(g: &Geometry, input: &[f32], weight: &[f32], bias: Option<&[f32]
         return;
     }
     let padded = Padded::new(g);
+    let pieces = padded.pieces(g);
     // Where the kernel's elements stand, from the position that the first one meets.
     let [_, kernel_rows, kernel_columns] = g.kernel;
     let taps: Vec<usize> = (0..g.taps())
@@ -73,32 +111,42 @@ pub fn convolve(g: &Geometry, input: &[f32], weight: &[f32], bias: Option<&[f32]
             (z * padded.sizes[1] + y) * padded.sizes[2] + tap % kernel_columns * g.dilation[2]
         })
         .collect();
-    work.each_chunk(out, g.out_channels * plane, |job, out| {
-        let group = job % g.groups;
-        let (in_plane, padded_plane) = (g.input_plane(), padded.plane());
-        let mut copy = work.scratch.take::<f32>(g.in_channels * padded_plane + SLACK);
+    let (in_plane, padded_plane) = (g.input_plane(), padded.plane());
+    let jobs = work.chunk(g.batch * g.groups, 1);
+    work.each_chunk(out, jobs * g.out_channels * plane, |block, out| {
+        let mut copy = work.scratch.take::<f32>(g.in_channels * padded_plane + PIECE);
         // What whole vectors read past the end must be numbers, though they are not used.
         copy[g.in_channels * padded_plane..].fill(0.0);
-        for (c, to) in copy[..g.in_channels * padded_plane].chunks_exact_mut(padded_plane).enumerate() {
-            padded.fill(g, &input[(job * g.in_channels + c) * in_plane..][..in_plane], to);
+        for (i, out) in out.chunks_exact_mut(g.out_channels * plane).enumerate() {
+            let job = block * jobs + i;
+            let first = job % g.groups * g.out_channels;
+            for (c, to) in copy.chunks_exact_mut(padded_plane).take(g.in_channels).enumerate() {
+                padded.fill(g, &input[(job * g.in_channels + c) * in_plane..][..in_plane], to);
+            }
+            pulp::Arch::new().dispatch(Lines {
+                pieces: &pieces,
+                step: g.stride[2],
+                plane,
+                padded_plane,
+                channels: g.in_channels,
+                taps: &taps,
+                input: &copy,
+                weight: &weight[first * g.depth()..],
+                bias: bias.map(|bias| &bias[first..first + g.out_channels]),
+                out,
+            });
         }
-        let first = group * g.out_channels;
-        pulp::Arch::new().dispatch(Lines {
-            g,
-            padded: &padded,
-            taps: &taps,
-            input: &copy,
-            weight: &weight[first * g.depth()..],
-            bias: bias.map(|bias| &bias[first..first + g.out_channels]),
-            out,
-        });
     });
 }
 
 /// All outputs of one group.
 struct Lines<'a> {
-    g: &'a Geometry,
-    padded: &'a Padded,
+    pieces: &'a [Piece],
+    /// From one output to the next along a line.
+    step: usize,
+    plane: usize,
+    padded_plane: usize,
+    channels: usize,
     taps: &'a [usize],
     input: &'a [f32],
     weight: &'a [f32],
@@ -110,102 +158,80 @@ impl WithSimd for Lines<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Lines { g, padded, taps, input, weight, bias, out } = self;
-        let (plane, depth) = (g.output_plane(), g.depth());
-        let step = g.stride[2];
-        for (block, out) in out.chunks_mut(ROWS * plane).enumerate() {
-            let first = block * ROWS;
-            let count = out.len() / plane;
-            // Past the last channel that one is computed again, and left out when stored.
-            let channel = |r: usize| first + r.min(count - 1);
-            let weights: [&[f32]; ROWS] = std::array::from_fn(|r| &weight[channel(r) * depth..][..depth]);
-            let start: [f32; ROWS] = std::array::from_fn(|r| bias.map_or(0.0, |bias| bias[channel(r)]));
-            for line in 0..g.output[0] * g.output[1] {
-                let z = line / g.output[1] * g.stride[0];
-                let y = line % g.output[1] * g.stride[1];
-                let base = (z * padded.sizes[1] + y) * padded.sizes[2];
-                let mut at = 0;
-                while at < padded.line {
-                    let from = &input[base + at..];
-                    let channels = (padded.plane(), g.in_channels);
-                    let mut sums = [[0.0; 32]; ROWS];
-                    let width = if padded.line - at > S::F32_LANES && S::F32_LANES <= 16 {
-                        lanes::<S, 2>(simd, from, channels, taps, weights, count, start, &mut sums)
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let out = std::mem::take(&mut self.out);
+        for (block, out) in out.chunks_mut(ROWS * self.plane).enumerate() {
+            // One channel alone does not pay for the products of others.
+            if out.len() == self.plane {
+                self.rows::<S, 1>(simd, block * ROWS, out);
+            } else {
+                self.rows::<S, ROWS>(simd, block * ROWS, out);
+            }
+        }
+    }
+}
+
+impl Lines<'_> {
+    /// Up to R channels from `first` on.
+    #[inline(always)]
+    fn rows<S: Simd, const R: usize>(&self, simd: S, first: usize, out: &mut [f32]) {
+        let count = out.len() / self.plane;
+        let depth = self.channels * self.taps.len();
+        // Past the last channel that one is computed again, and left out when stored.
+        let channel = |r: usize| first + r.min(count - 1);
+        let weights: [&[f32]; R] = std::array::from_fn(|r| &self.weight[channel(r) * depth..][..depth]);
+        let start: [f32; R] = std::array::from_fn(|r| self.bias.map_or(0.0, |bias| bias[channel(r)]));
+        for pieces in self.pieces.chunks(PIECES) {
+            let inputs: [usize; PIECES] = std::array::from_fn(|p| pieces[p.min(pieces.len() - 1)].input);
+            let mut sums = [[[0.0; PIECE]; PIECES]; R];
+            for lane in (0..PIECE).step_by(S::F32_LANES) {
+                self.sums(simd, inputs.map(|input| input + lane), lane, weights, start, &mut sums);
+            }
+            for (sums, out) in sums.iter().zip(out.chunks_exact_mut(self.plane)) {
+                for (piece, sums) in pieces.iter().zip(sums) {
+                    let out = &mut out[piece.out..piece.out + piece.count];
+                    let sums = &sums[piece.skip..];
+                    if self.step == 1 {
+                        out.copy_from_slice(&sums[..piece.count]);
                     } else {
-                        lanes::<S, 1>(simd, from, channels, taps, weights, count, start, &mut sums)
-                    };
-                    // The positions of this piece that are outputs.
-                    let end = (at + width).min(padded.line);
-                    let (from, to) = (at.div_ceil(step), end.div_ceil(step));
-                    let skip = from * step - at;
-                    at = end;
-                    if from == to {
-                        continue;
-                    }
-                    for (sums, out) in sums.iter().zip(out.chunks_exact_mut(plane)) {
-                        let out = &mut out[line * g.output[2]..][..g.output[2]];
-                        let sums = &sums[skip..];
-                        if step == 1 {
-                            out[from..to].copy_from_slice(&sums[..to - from]);
-                        } else {
-                            for (out, sum) in out[from..to].iter_mut().zip(sums.iter().step_by(step)) {
-                                *out = *sum;
-                            }
+                        for (out, sum) in out.iter_mut().zip(sums.iter().step_by(self.step)) {
+                            *out = *sum;
                         }
                     }
                 }
             }
         }
     }
-}
 
-/// `sums[r] = start[r] + sum over channels and taps of weights[r] * input`, for V vectors of positions. Returns how many positions.
-#[inline(always)]
-fn lanes<S: Simd, const V: usize>(
-    simd: S,
-    input: &[f32],
-    (plane, channels): (usize, usize),
-    taps: &[usize],
-    weights: [&[f32]; ROWS],
-    count: usize,
-    start: [f32; ROWS],
-    sums: &mut [[f32; 32]; ROWS],
-) -> usize {
-    // One channel alone does not pay for the others' products.
-    if count == 1 {
-        return some_lanes::<S, V, 1>(simd, input, (plane, channels), taps, [weights[0]], [start[0]], sums);
-    }
-    some_lanes::<S, V, ROWS>(simd, input, (plane, channels), taps, weights, start, sums)
-}
-
-#[inline(always)]
-fn some_lanes<S: Simd, const V: usize, const R: usize>(
-    simd: S,
-    input: &[f32],
-    (plane, channels): (usize, usize),
-    taps: &[usize],
-    weights: [&[f32]; R],
-    start: [f32; R],
-    sums: &mut [[f32; 32]; ROWS],
-) -> usize {
-    let width = V * S::F32_LANES;
-    let mut vectors = start.map(|start| [simd.splat_f32s(start); V]);
-    for c in 0..channels {
-        let input = &input[c * plane..];
-        for (tap, at) in taps.iter().enumerate() {
-            let (from, _) = S::as_simd_f32s(&input[*at..*at + width]);
-            for r in 0..R {
-                let weight = simd.splat_f32s(weights[r][c * taps.len() + tap]);
-                for v in 0..V {
-                    vectors[r][v] = simd.mul_add_f32s(weight, from[v], vectors[r][v]);
+    /// `sums[r][p] = start[r] + sum over channels and taps of weights[r] * input at p`, for one vector of each piece.
+    #[inline(always)]
+    fn sums<S: Simd, const R: usize>(
+        &self,
+        simd: S,
+        inputs: [usize; PIECES],
+        lane: usize,
+        weights: [&[f32]; R],
+        start: [f32; R],
+        sums: &mut [[[f32; PIECE]; PIECES]; R],
+    ) {
+        let mut vectors = start.map(|start| [simd.splat_f32s(start); PIECES]);
+        for c in 0..self.channels {
+            for (tap, at) in self.taps.iter().enumerate() {
+                let at = c * self.padded_plane + at;
+                let from: [S::f32s; PIECES] =
+                    inputs.map(|input| S::as_simd_f32s(&self.input[at + input..][..S::F32_LANES]).0[0]);
+                for r in 0..R {
+                    let weight = simd.splat_f32s(weights[r][c * self.taps.len() + tap]);
+                    for p in 0..PIECES {
+                        vectors[r][p] = simd.mul_add_f32s(weight, from[p], vectors[r][p]);
+                    }
                 }
             }
         }
+        for (sums, vectors) in sums.iter_mut().zip(&vectors) {
+            for (sums, vector) in sums.iter_mut().zip(vectors) {
+                S::as_mut_simd_f32s(&mut sums[lane..lane + S::F32_LANES]).0[0] = *vector;
+            }
+        }
     }
-    for (sums, vectors) in sums.iter_mut().zip(&vectors) {
-        let (to, _) = S::as_mut_simd_f32s(&mut sums[..width]);
-        to[..V].copy_from_slice(vectors);
-    }
-    width
 }
