@@ -53,6 +53,7 @@ mod rearrange;
 mod recurrent;
 mod reduce;
 mod resize;
+mod resize_bytes;
 mod scan;
 mod scatter;
 mod search;

@@ -13,6 +13,7 @@ use super::args::{Args, Val};
 use super::formula::Formula;
 use super::importer::{Importer, Row};
 use super::reduce::size_as;
+use super::resize_bytes::{self, Kernel};
 
 pub const ROWS: &[Row] = &[
     ("aten.upsample_nearest1d.vec", |i, a| nearest(i, a, false)),
@@ -27,14 +28,14 @@ pub const ROWS: &[Row] = &[
     ("aten._upsample_nearest_exact1d.default", |i, a| nearest(i, a, true)),
     ("aten._upsample_nearest_exact2d.default", |i, a| nearest(i, a, true)),
     ("aten._upsample_nearest_exact3d.default", |i, a| nearest(i, a, true)),
-    ("aten.upsample_linear1d.vec", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_linear1d.default", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_bilinear2d.vec", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_bilinear2d.default", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_trilinear3d.vec", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_trilinear3d.default", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_bicubic2d.vec", |i, a| weighted(i, a, cubic_taps)),
-    ("aten.upsample_bicubic2d.default", |i, a| weighted(i, a, cubic_taps)),
+    ("aten.upsample_linear1d.vec", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_linear1d.default", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_bilinear2d.vec", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_bilinear2d.default", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_trilinear3d.vec", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_trilinear3d.default", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_bicubic2d.vec", |i, a| weighted(i, a, Kernel::Cubic(-0.75))),
+    ("aten.upsample_bicubic2d.default", |i, a| weighted(i, a, Kernel::Cubic(-0.75))),
     ("aten._upsample_bilinear2d_aa.vec", |i, a| antialiased(i, a, &LINEAR)),
     ("aten._upsample_bilinear2d_aa.default", |i, a| antialiased(i, a, &LINEAR)),
     ("aten._upsample_bicubic2d_aa.vec", |i, a| antialiased(i, a, &CUBIC)),
@@ -42,12 +43,12 @@ pub const ROWS: &[Row] = &[
 ];
 
 /// A dimension that is resized.
-struct Axis {
-    dim: usize,
-    input: Expr,
-    output: Expr,
+pub struct Axis {
+    pub dim: usize,
+    pub input: Expr,
+    pub output: Expr,
     /// Output over input, where the program gave the factor and not the size.
-    scale: Option<f64>,
+    pub scale: Option<f64>,
 }
 
 /// The tensor and its spatial dimensions, all but the first two.
@@ -182,17 +183,20 @@ fn nearest_map(axis: &Axis, exact: bool, dtype: DType) -> Option<Expr> {
 /// The elements along an axis that each element of the result is a sum of, with their weights: vectors of the result's size.
 type Taps = Vec<(Value, Value)>;
 
-fn weighted(imp: &mut Importer, a: &Args, taps: fn(&mut Importer, &Axis, bool, DType) -> Result<Taps>) -> Result<Val> {
+fn weighted(imp: &mut Importer, a: &Args, kernel: Kernel) -> Result<Val> {
     let (x, axes) = operand(imp, a)?;
     let own = imp.b.dtype(x);
     if !own.is_float() {
-        return Err(a.unsupported(format!("interpolation of {own}")));
+        return whole_numbers(imp, a, x, &axes, kernel, false);
     }
     let dtype = imp.compute_dtype(own);
     let align_corners = a.bool_or("align_corners", false)?;
     let mut y = imp.b.cast(x, dtype);
     for axis in axes.iter().rev() {
-        let taps = taps(imp, axis, align_corners, dtype)?;
+        let taps = match kernel {
+            Kernel::Linear => linear_taps(imp, axis, align_corners, dtype)?,
+            Kernel::Cubic(_) => cubic_taps(imp, axis, align_corners, dtype)?,
+        };
         let mut total: Option<Value> = None;
         for (index, weight) in taps {
             let taken = imp.b.take(y, axis.dim, index)?;
@@ -206,6 +210,27 @@ fn weighted(imp: &mut Importer, a: &Args, taps: fn(&mut Importer, &Axis, bool, D
         y = total.unwrap_or(y);
     }
     Ok(imp.b.cast(y, own).into())
+}
+
+/// Of integers, only uint8 is interpolated, in two dimensions.
+fn whole_numbers(
+    imp: &mut Importer,
+    a: &Args,
+    x: Value,
+    axes: &[Axis],
+    kernel: Kernel,
+    antialias: bool,
+) -> Result<Val> {
+    let dtype = imp.b.dtype(x);
+    if dtype != DType::U8 || axes.len() != 2 {
+        return Err(a.unsupported(format!("interpolation of {dtype} in {} dimensions", axes.len())));
+    }
+    let align_corners = a.bool_or("align_corners", false)?;
+    let mut y = x;
+    for axis in axes.iter().rev() {
+        y = resize_bytes::resized(imp, a, y, axis, kernel, align_corners, antialias)?;
+    }
+    Ok(y.into())
 }
 
 /// A vector as a tensor of size 1 in all dimensions but one.
@@ -283,13 +308,15 @@ struct Filter {
     reach: i64,
     /// Its value at a distance, not negative.
     weight: fn(&Formula) -> Formula,
+    kernel: Kernel,
 }
 
-const LINEAR: Filter = Filter { reach: 1, weight: |x| x.lt(1.0).select(1.0 - x, x.like(0.0)) };
+const LINEAR: Filter = Filter { reach: 1, kernel: Kernel::Linear, weight: |x| x.lt(1.0).select(1.0 - x, x.like(0.0)) };
 
 /// Cubic convolution for a = -0.5.
 const CUBIC: Filter = Filter {
     reach: 2,
+    kernel: Kernel::Cubic(-0.5),
     weight: |x| x.lt(1.0).select(cubic_near(x, -0.5), x.lt(2.0).select(cubic_far(x, -0.5), x.like(0.0))),
 };
 
@@ -297,7 +324,7 @@ fn antialiased(imp: &mut Importer, a: &Args, filter: &Filter) -> Result<Val> {
     let (x, axes) = operand(imp, a)?;
     let own = imp.b.dtype(x);
     if !own.is_float() {
-        return Err(a.unsupported(format!("interpolation of {own}")));
+        return whole_numbers(imp, a, x, &axes, filter.kernel, true);
     }
     let dtype = imp.compute_dtype(own);
     let align_corners = a.bool_or("align_corners", false)?;
