@@ -54,6 +54,7 @@ mod recurrent;
 mod reduce;
 mod resize;
 mod resize_bytes;
+mod resize_nearest;
 mod scan;
 mod scatter;
 mod search;
