@@ -139,7 +139,7 @@ fn item(imp: &mut Importer, a: &Args) -> Result<Val> {
 }
 
 /// A 0-d integer or bool as a new symbol.
-fn read(imp: &mut Importer, x: Value) -> Result<Expr> {
+pub fn read(imp: &mut Importer, x: Value) -> Result<Expr> {
     let (min, max) = if imp.b.dtype(x).is_bool() { (Some(0), Some(1)) } else { (None, None) };
     let name = format!("item_{}", imp.b.module.symbols.len());
     let symbol = imp.b.new_symbol(&name, min, max, None);

@@ -320,6 +320,14 @@ fn squeeze(imp: &mut Importer, a: &Args) -> Result<Val> {
     } else {
         (0..shape.len()).collect()
     };
+    // The rank is fixed when lowering: a call in which another dimension turns out to be of size 1 has no answer of that rank.
+    for size in dims.iter().filter_map(|d| shape.get(*d)) {
+        let other = Cond::compare(Compare::Ne, size, &Expr::int(1)).simplify(imp.b.ranges());
+        if other.as_bool().is_none() {
+            let text = format!("squeeze: a size {size} of 1, which was larger when the program was exported ({})", imp.place);
+            imp.b.require(other, text);
+        }
+    }
     let gone = |d: usize| dims.contains(&d) && shape[d].is_int(1);
     let kept: Vec<Expr> = (0..shape.len()).filter(|d| !gone(*d)).map(|d| shape[d].clone()).collect();
     let mut next = 0;
