@@ -5,7 +5,9 @@ use douse_program::plan::Plan;
 use douse_pt2::ExportedProgram;
 use indexmap::IndexMap;
 
+use crate::evaluate::OnCpu;
 use crate::import::{ImportError, import};
+use crate::passes::{self, Context};
 use crate::plan::{Planned, plan};
 
 /// How a method is lowered.
@@ -36,7 +38,9 @@ pub struct Lowered {
 /// # Errors
 /// Everything in the program that is not supported, or the first thing that is wrong with it.
 pub fn lower(program: &ExportedProgram, name: &str, options: &Options) -> Result<Lowered, ImportError> {
-    let module = import(program, name)?;
+    let mut module = import(program, name)?;
+    let mut context = Context { drop_asserts: options.drop_asserts, evaluator: Some(&OnCpu), ..Context::default() };
+    passes::run(&mut module, &mut context)?;
     let Planned { plan, data } = plan(&module, options.fuse, douse_program::container::pte::content_key)?;
     Ok(Lowered { plan, data })
 }

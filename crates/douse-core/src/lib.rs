@@ -2,6 +2,7 @@
 
 pub mod bytes;
 pub mod dtype;
+pub mod element;
 pub mod error;
 pub mod float8;
 pub mod layout;

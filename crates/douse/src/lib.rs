@@ -1,1 +1,26 @@
-//! Runs PyTorch programs without PyTorch
+//! Runs PyTorch programs without PyTorch.
+//!
+//! What `torch.export` saved is compiled with [`lower`] into a program, which runs here or is written to a file for later:
+//!
+//! ```no_run
+//! # fn main() -> douse::Result<()> {
+//! use douse::{HostTensor, LoadOptions, LowerOptions, Program};
+//!
+//! let lowered = douse::lower("policy.pt2".as_ref(), &LowerOptions::default())?;
+//! lowered.save("policy.pte".as_ref())?;
+//!
+//! let program = Program::open("policy.pte".as_ref())?;
+//! let mut forward = program.load("forward", &LoadOptions::default())?;
+//! let observation = HostTensor::from_f32(&[1, 3], &[0.1, 0.2, 0.3])?;
+//! let outputs = forward.run(&[observation.view()])?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod lower;
+
+pub use douse_runtime::{
+    Aligned, Argument, Code, DType, Error, HostTensor, LoadOptions, Memory, Method, MethodMeta, Program, Result,
+    Session, Size, StateMeta, TensorView, Threads, Value, ValueKind, ValueMeta,
+};
+pub use lower::{LowerOptions, Lowered, Refused, Unsupported, lower, lower_exported, lower_methods};

@@ -1,0 +1,133 @@
+//! `douse bench`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use douse::LowerOptions;
+use serde::Serialize;
+
+use super::device::DeviceArguments;
+use super::failure::Done;
+use super::run::{make_inputs, run_call};
+use super::source::Source;
+use super::{output, progress};
+
+#[derive(Args)]
+pub struct Bench {
+    /// A program (.pte), or an exported one (.pt2), which is lowered first
+    model: PathBuf,
+    /// The method to measure [default: the only one, or forward]
+    #[arg(long)]
+    method: Option<String>,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// An input, as for `run` (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    input: Vec<String>,
+    /// How many calls to measure, after the warm-up
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    calls: u32,
+    /// Calls before the measured ones
+    #[arg(long, default_value_t = 3)]
+    warm_up: u32,
+    /// Do not join operators into kernels (of a .pt2)
+    #[arg(long)]
+    unfused: bool,
+    /// Write the figures as JSON; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// All times in milliseconds.
+#[derive(Serialize)]
+struct Figures {
+    method: String,
+    calls: u32,
+    threads: usize,
+    /// Opening the file, or lowering it.
+    open: f64,
+    load: f64,
+    first_call: f64,
+    median: f64,
+    min: f64,
+    p90: f64,
+    mean: f64,
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+/// The value below which that part of the sorted times lies.
+fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((part * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
+}
+
+impl Bench {
+    pub fn run(self) -> Done {
+        let options = self.device.options()?;
+        let start = Instant::now();
+        let lower = LowerOptions { fuse: !self.unfused, ..LowerOptions::default() };
+        let source = Source::open(&self.model, &lower)?;
+        let open = milliseconds(start);
+        let name = source.method_name(self.method.as_deref())?;
+        let meta = source.program.method_meta(&name)?;
+        let mut values = make_inputs(&source, &meta, &self.input)?;
+        let start = Instant::now();
+        let mut method = source.program.load(&name, &options)?;
+        let load = milliseconds(start);
+        let start = Instant::now();
+        run_call(&mut method, &meta, &mut values)?;
+        let first_call = milliseconds(start);
+        for _ in 1..self.warm_up {
+            run_call(&mut method, &meta, &mut values)?;
+        }
+        let bar = progress::bar(self.calls as usize);
+        let mut times = Vec::with_capacity(self.calls as usize);
+        for _ in 0..self.calls {
+            let start = Instant::now();
+            run_call(&mut method, &meta, &mut values)?;
+            times.push(milliseconds(start));
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        times.sort_by(f64::total_cmp);
+        let figures = Figures {
+            method: name,
+            calls: self.calls,
+            threads: options.threads.count(),
+            open,
+            load,
+            first_call,
+            median: quantile(&times, 0.5),
+            min: quantile(&times, 0.0),
+            p90: quantile(&times, 0.9),
+            mean: times.iter().sum::<f64>() / times.len() as f64,
+        };
+        if !self.json.as_deref().is_some_and(output::is_stdout) {
+            println!(
+                "{}: median {:.3} ms  min {:.3} ms  p90 {:.3} ms  ({} calls, {} threads; open {open:.1} ms, load {load:.1} ms, \
+                 first call {first_call:.1} ms)",
+                figures.method, figures.median, figures.min, figures.p90, figures.calls, figures.threads
+            );
+        }
+        if let Some(path) = &self.json {
+            output::json(path, &figures)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quantile;
+
+    #[test]
+    fn quantiles_of_sorted_times() {
+        let times: Vec<f64> = (1..=11).map(f64::from).collect();
+        assert_eq!([quantile(&times, 0.0), quantile(&times, 0.5), quantile(&times, 0.9)], [1.0, 6.0, 10.0]);
+        assert_eq!(quantile(&[7.0], 0.9), 7.0);
+    }
+}

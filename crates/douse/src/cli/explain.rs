@@ -1,0 +1,156 @@
+//! `douse explain`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use douse::{LowerOptions, lower};
+use douse_core::sym::Expr;
+use douse_program::bounds::{ranges, size_bounds};
+use douse_program::library::Library;
+use douse_program::plan::{BufferKind, Plan, Step};
+
+use super::failure::Done;
+use super::show;
+use super::source::{Kind, Source, kind};
+
+#[derive(Args)]
+pub struct Explain {
+    /// A program (.pte), or an exported one (.pt2), which is lowered first
+    file: PathBuf,
+    /// Only this method
+    #[arg(long)]
+    method: Option<String>,
+    /// Do not join operators into kernels (of a .pt2)
+    #[arg(long)]
+    unfused: bool,
+    /// Only the summary, not the plan and its kernels
+    #[arg(long)]
+    summary: bool,
+}
+
+impl Explain {
+    pub fn run(self) -> Done {
+        let options = LowerOptions { fuse: !self.unfused, ..LowerOptions::default() };
+        let (program, notes) = match kind(&self.file)? {
+            Kind::Exported => {
+                let lowered = lower(&self.file, &options)?;
+                let notes = lowered.notes.clone();
+                (lowered.into_program()?, notes)
+            }
+            Kind::Program | Kind::Weights => (Source::open(&self.file, &options)?.program, Vec::new()),
+        };
+        if let Some(name) = &self.method {
+            program.method_meta(name)?;
+        }
+        for payload in program.methods() {
+            if self.method.as_ref().is_none_or(|name| *name == payload.plan.name) {
+                println!("{}", summary(&payload.plan));
+                if !self.summary {
+                    println!("{}", payload.plan);
+                }
+            }
+        }
+        for note in notes {
+            println!("{note}");
+        }
+        Ok(())
+    }
+}
+
+/// How many steps of each kind a plan has, its memory, and the reads that the host waits for.
+fn summary(plan: &Plan) -> String {
+    let mut counts = Counts::default();
+    counts.steps(&plan.steps);
+    let ranges = ranges(plan);
+    let mut memory = [("inputs", 0u64, true), ("outputs", 0, true), ("state", 0, true), ("constants", 0, true)];
+    let (mut arena, mut unplaced) = (0u64, 0usize);
+    for buffer in &plan.buffers {
+        let bytes = |elements: &Expr| {
+            let max = size_bounds(&ranges, elements).max?;
+            u64::try_from(max).ok()?.checked_mul(buffer.dtype.size() as u64)
+        };
+        let bytes = bytes(&buffer.elements);
+        let slot = match &buffer.kind {
+            BufferKind::Input(_) => memory.get_mut(0),
+            BufferKind::Output(_) => memory.get_mut(1),
+            BufferKind::State { .. } => memory.get_mut(2),
+            BufferKind::Constant(_) => memory.get_mut(3),
+            BufferKind::Temporary { place: Some(place) } => {
+                arena = arena.max(place.saturating_add(bytes.unwrap_or(0)));
+                None
+            }
+            BufferKind::Temporary { place: None } => {
+                unplaced += 1;
+                None
+            }
+        };
+        if let Some((_, total, bounded)) = slot {
+            *total = total.saturating_add(bytes.unwrap_or(0));
+            *bounded &= bytes.is_some();
+        }
+    }
+    let memory: Vec<String> = memory
+        .iter()
+        .map(|(name, bytes, bounded)| {
+            format!("{name} {}{}", show::bytes(*bytes), if *bounded { "" } else { " and more" })
+        })
+        .collect();
+    let mut text = format!(
+        "{}: {} kernel launches ({} kernels), {} library steps, {} copies, {} branches, {} loops, {} host reads\n  memory: {}, arena {}",
+        plan.name,
+        counts.kernels,
+        plan.kernels.len(),
+        counts.library,
+        counts.copies,
+        counts.branches,
+        counts.loops,
+        counts.reads,
+        memory.join(", "),
+        show::bytes(arena),
+    );
+    if unplaced > 0 {
+        text += &format!(", {unplaced} temporaries placed when sizes are known");
+    }
+    text + "\n"
+}
+
+#[derive(Default)]
+struct Counts {
+    kernels: usize,
+    library: usize,
+    copies: usize,
+    branches: usize,
+    loops: usize,
+    reads: usize,
+}
+
+impl Counts {
+    fn steps(&mut self, steps: &[Step]) {
+        use douse_program::plan::Predicate;
+        for step in steps {
+            let read = |predicate: &Predicate| usize::from(matches!(predicate, Predicate::Buffer(_)));
+            match step {
+                Step::Kernel { .. } => self.kernels += 1,
+                Step::Library(library) => {
+                    self.library += 1;
+                    self.reads += usize::from(matches!(library, Library::Nonzero { .. }));
+                }
+                Step::Copy { .. } => self.copies += 1,
+                Step::Read { .. } => self.reads += 1,
+                Step::Set { .. } | Step::Require { .. } => {}
+                Step::If { predicate, then, otherwise } => {
+                    self.branches += 1;
+                    self.reads += read(predicate);
+                    self.steps(then);
+                    self.steps(otherwise);
+                }
+                Step::While { test, predicate, body } => {
+                    self.loops += 1;
+                    self.reads += read(predicate);
+                    self.steps(test);
+                    self.steps(body);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! How a command ends when it does not succeed.
+
+use std::process::ExitCode;
+
+use douse::{Error, Refused};
+
+pub enum Failure {
+    /// The answer is no: a program was refused, a file cannot be read, a case failed.
+    No(String),
+    /// The same, and all has been said already.
+    Silent,
+    /// The command line asks for what cannot be.
+    Usage(String),
+}
+
+impl Failure {
+    /// Prints the reason and gives the exit code.
+    pub fn report(self) -> ExitCode {
+        match self {
+            Failure::No(message) => {
+                eprintln!("error: {message}");
+                ExitCode::from(1)
+            }
+            Failure::Silent => ExitCode::from(1),
+            Failure::Usage(message) => {
+                eprintln!("error: {message}\n\nFor more information, try '--help'.");
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::No(error.message)
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Failure {
+        Failure::No(refused.to_string())
+    }
+}
+
+pub type Done<T = ()> = Result<T, Failure>;

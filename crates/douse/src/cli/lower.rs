@@ -1,0 +1,70 @@
+//! `douse lower`.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use douse::{LowerOptions, lower_methods};
+
+use super::device::check_targets;
+use super::failure::{Done, Failure};
+use super::{progress, show};
+
+#[derive(Args)]
+pub struct Lower {
+    /// The exported program that becomes the method `forward`
+    #[arg(required_unless_present = "method")]
+    model: Option<PathBuf>,
+    /// Where the program goes [default: MODEL.pte]
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+    /// What to lower for: cpu, sm_90, ... (may be repeated)
+    #[arg(long, default_value = "cpu")]
+    target: Vec<String>,
+    /// Another method of the program (may be repeated)
+    #[arg(long, value_name = "NAME=FILE.pt2")]
+    method: Vec<String>,
+    /// Put the weights into NAME.ptd beside the program
+    #[arg(long, value_name = "NAME")]
+    data: Option<String>,
+    /// Remove the program's own checks, with the arithmetic that only feeds them
+    #[arg(long)]
+    drop_asserts: bool,
+    /// Do not join operators into kernels
+    #[arg(long)]
+    unfused: bool,
+}
+
+impl Lower {
+    pub fn run(self) -> Done {
+        check_targets(&self.target)?;
+        let mut methods: Vec<(&str, &Path)> = self.model.iter().map(|m| ("forward", m.as_path())).collect();
+        for method in &self.method {
+            let Some((name, file)) = method.split_once('=') else {
+                return Err(Failure::Usage(format!("--method {method}: expected NAME=FILE.pt2")));
+            };
+            methods.push((name, Path::new(file)));
+        }
+        let output = match (&self.output, &self.model) {
+            (Some(output), _) => output.clone(),
+            (None, Some(model)) => model.with_extension("pte"),
+            (None, None) => return Err(Failure::Usage("-o is needed when there is no MODEL".into())),
+        };
+        let options =
+            LowerOptions { fuse: !self.unfused, drop_asserts: self.drop_asserts, data_file: self.data.clone() };
+        let start = Instant::now();
+        let names: Vec<String> = methods.iter().map(|(_, path)| path.display().to_string()).collect();
+        let spinner = progress::spinner(format!("lowering {}", names.join(", ")));
+        let lowered = lower_methods(&methods, &options)?;
+        spinner.set_message(format!("writing {}", output.display()));
+        let (program, weights) = lowered.save(&output)?;
+        spinner.finish_and_clear();
+        let seconds = start.elapsed().as_secs_f64();
+        print!("{}  {}", output.display(), show::bytes(program));
+        if let (Some(name), Some(weights)) = (&self.data, weights) {
+            print!("  and {name}.ptd  {}", show::bytes(weights));
+        }
+        println!("  in {seconds:.2} s");
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! `douse verify`: programs against recorded PyTorch answers.
+
+mod case;
+mod compare;
+mod report;
+mod runner;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use clap::Args;
+use douse::{LoadOptions, LowerOptions};
+use rayon::prelude::*;
+
+use super::device::DeviceArguments;
+use super::failure::{Done, Failure};
+use super::{output, progress};
+use report::{Outcome, Report};
+
+#[derive(Args)]
+pub struct Verify {
+    /// Cases (NAME.case.json) or folders of them
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Write every result as JSON; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Do not join operators into kernels
+    #[arg(long)]
+    unfused: bool,
+    /// Write each program to a file and run that, to test the file too
+    #[arg(long)]
+    through_file: bool,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+}
+
+/// A large model's lowering recurses deeper than a thread's usual stack allows.
+const STACK: usize = 64 << 20;
+
+impl Verify {
+    pub fn run(self) -> Done {
+        self.device.check()?;
+        let mut cases = case::find(&self.paths)?;
+        if let Some(only) = &self.only {
+            cases.retain(|case| case.name.contains(only.as_str()));
+        }
+        if cases.is_empty() {
+            return Err(Failure::Usage("there is no .case.json among what was given".into()));
+        }
+        let lower = LowerOptions { fuse: !self.unfused, ..LowerOptions::default() };
+        let threads = match self.device.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        // Many cases run side by side, each on one thread; a few have all threads each, one after the other.
+        let many = cases.len() >= 2 * threads;
+        let load = if many { LoadOptions::default() } else { LoadOptions::cpu(threads)? };
+        let workers = if many { threads } else { 1 };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).stack_size(STACK).build();
+        let pool = pool.map_err(|e| Failure::No(format!("{workers} threads do not start: {e}")))?;
+        let options = runner::Options { lower, load, through_file: self.through_file };
+        let bar = progress::bar(cases.len());
+        let failed = AtomicUsize::new(0);
+        runner::quiet_panics();
+        let outcomes: Vec<Outcome> = pool.install(|| {
+            let run = |case: &case::Location| {
+                let outcome = runner::run(case, &options);
+                if !outcome.passed() {
+                    let failed = failed.fetch_add(1, Ordering::Relaxed) + 1;
+                    bar.set_message(format!("{failed} failed"));
+                }
+                bar.inc(1);
+                outcome
+            };
+            // One case at a time: they differ by orders of magnitude.
+            cases.par_iter().with_max_len(1).map(run).collect()
+        });
+        bar.finish_and_clear();
+        let report = Report::new(outcomes);
+        if let Some(path) = &self.json {
+            output::json(path, &report)?;
+        }
+        let text = report.text();
+        if self.json.as_deref().is_some_and(output::is_stdout) {
+            eprint!("{text}");
+        } else {
+            print!("{text}");
+        }
+        if report.failed == 0 { Ok(()) } else { Err(Failure::Silent) }
+    }
+}
