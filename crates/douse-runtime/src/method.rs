@@ -224,3 +224,6 @@ fn counts(values: &[i64]) -> Result<Vec<usize>> {
     let count = |v: &i64| usize::try_from(*v).map_err(|_| Error::internal(format!("an output's size is {v}")));
     values.iter().map(count).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use douse_pt2::ExportedProgram;
 
 use crate::{Code, Error, Program, Result};
 
+use douse_compiler::import::ImportError;
 pub use douse_compiler::import::Unsupported;
 
 /// How a program is lowered.
@@ -155,13 +156,17 @@ fn check_names(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<()> 
 /// # Errors
 /// As [`lower`].
 pub fn lower_exported(exported: &ExportedProgram, name: &str, options: &LowerOptions) -> Result<Lowered, Refused> {
-    use douse_compiler::import::{ImportError, import};
-    let _module = import(exported, name).map_err(|e| match e {
+    let compiler = douse_compiler::Options { fuse: options.fuse, drop_asserts: options.drop_asserts };
+    let lowered = douse_compiler::lower(exported, name, &compiler).map_err(|e| match e {
         ImportError::Unsupported(missing) => Refused::Unsupported(missing),
         ImportError::Fault(error) => Refused::Error(error),
     })?;
-    let _ = (options.fuse, options.drop_asserts);
-    Err(Error::not_supported("this program imports; planning it is not there yet").into())
+    let payload = Payload {
+        targets: vec!["cpu".to_owned()],
+        data_files: options.data_file.iter().cloned().collect(),
+        plan: lowered.plan.into(),
+    };
+    Ok(Lowered { methods: vec![payload], data: lowered.data.into_iter().collect(), notes: Vec::new() })
 }
 
 #[cfg(test)]

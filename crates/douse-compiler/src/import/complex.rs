@@ -9,6 +9,7 @@ use super::args::{Args, Number, Val};
 use super::formula::Formula;
 use super::importer::{Importer, Row};
 use super::pointwise::{as_float, float_dtype};
+use super::tensor::Step;
 
 pub const ROWS: &[Row] = &[
     ("aten.complex.default", complex),
@@ -16,8 +17,8 @@ pub const ROWS: &[Row] = &[
     ("aten.angle.default", angle),
     ("aten.conj.default", conj),
     ("aten._conj.default", conj),
-    ("aten.conj_physical.default", conj),
-    ("aten._conj_physical.default", conj),
+    ("aten.conj_physical.default", conj_physical),
+    ("aten._conj_physical.default", conj_physical),
 ];
 
 /// The parts of a complex tensor, each in the dtype that formulas compute in.
@@ -67,6 +68,13 @@ impl Importer {
         Ok(Complex { re: re.into(), im: im.into() })
     }
 
+    /// A real value with a last dimension of 2, its second part negated.
+    pub fn conjugate(&mut self, value: Value) -> Result<Value> {
+        let z = self.split_parts(value)?;
+        let (re, im) = (z.re.build(&mut self.b)?, (-z.im).build(&mut self.b)?);
+        self.joined(re, im)
+    }
+
     /// A complex tensor of two real values of one dtype.
     pub fn joined(&mut self, re: Value, im: Value) -> Result<Value> {
         let (re, im) = self.b.broadcast(re, im)?;
@@ -103,10 +111,6 @@ impl Complex {
 
     pub fn neg(&self) -> Complex {
         Complex { re: -&self.re, im: -&self.im }
-    }
-
-    pub fn conj(&self) -> Complex {
-        Complex { re: self.re.clone(), im: -&self.im }
     }
 
     /// Smith's division ("Algorithm 116", 1962): by the ratio of the divisor's smaller to its larger part, so that squares do not overflow.
@@ -281,13 +285,18 @@ fn angle(imp: &mut Importer, a: &Args) -> Result<Val> {
     imp.rounded(&result, dtype)
 }
 
-/// Of a real tensor, the tensor itself.
+/// A view; of a real tensor, the tensor itself.
 fn conj(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let t = a.tensor("self")?;
+    if imp.is_complex(t) { imp.view(t, Step::Conjugate).map(Val::Tensor) } else { Ok(Val::Tensor(t)) }
+}
+
+/// A new tensor; of a real one, the tensor itself.
+fn conj_physical(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
     if !imp.is_complex(t) {
         return Ok(Val::Tensor(t));
     }
-    let dtype = imp.dtype_of(t);
-    let z = imp.complex_operand(a, "self", dtype)?;
-    imp.complex_result(&z.conj(), dtype)
+    let value = imp.read(t)?;
+    Ok(Val::Complex(imp.conjugate(value)?))
 }

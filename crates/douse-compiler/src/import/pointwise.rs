@@ -46,6 +46,25 @@ impl Importer {
         }
     }
 
+    /// As [`Importer::wide`], but integers stay in their common dtype, in which eager takes differences and products (and wraps) before it
+    /// goes to float. The last is the dtype to go to: what formulas compute in.
+    pub fn exact<const N: usize>(&mut self, a: &Args, names: [&str; N]) -> Result<([Formula; N], DType, DType)> {
+        let common = self.result_type(a, &names)?;
+        let compute = self.compute_dtype(float_dtype(common));
+        if common.is_float() || common.is_complex() {
+            let (operands, dtype) = self.wide(a, names)?;
+            return Ok((operands, dtype, compute));
+        }
+        let mut operands = Vec::with_capacity(N);
+        for name in names {
+            operands.push(Formula::from(self.operand(a, name, common)?));
+        }
+        match operands.try_into() {
+            Ok(operands) => Ok((operands, common, compute)),
+            Err(_) => Err(douse_core::Error::internal("another number of operands")),
+        }
+    }
+
     /// An argument brought to a dtype and widened to what formulas of that dtype compute in.
     pub fn wide_operand(&mut self, a: &Args, name: &str, dtype: DType) -> Result<Value> {
         let compute = self.compute_dtype(dtype);
@@ -63,5 +82,98 @@ impl Importer {
     pub fn rounded(&mut self, formula: &Formula, dtype: DType) -> Result<Val> {
         let value = formula.build(&mut self.b)?;
         Ok(self.b.cast(value, dtype).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use douse_core::Scalar;
+    use douse_core::sym::Expr;
+    use douse_ir::{Builder, Module, node_text};
+
+    use super::*;
+
+    fn importer() -> Importer {
+        Importer::new(Builder::new(Module::default()))
+    }
+
+    fn vector(imp: &mut Importer, number: u32, dtype: DType) -> Val {
+        let value = imp.b.input(number, dtype.real(), vec![Expr::int(3)]);
+        Val::Tensor(imp.new_tensor(value, dtype))
+    }
+
+    fn call(imp: &mut Importer, target: &str, values: Vec<(&str, Val)>) -> Val {
+        let values = values.into_iter().map(|(name, val)| (name.to_string(), val)).collect();
+        imp.call(&Args { target: target.to_string(), values }).unwrap()
+    }
+
+    /// The names of the operations that an operator becomes, inputs and numbers left out.
+    fn operations(imp: &Importer) -> Vec<&str> {
+        let names = imp.b.module.graph.nodes.iter().map(|n| n.op.name());
+        names.filter(|n| !["input", "full"].contains(n)).collect()
+    }
+
+    #[test]
+    fn a_number_keeps_its_digits_beside_a_half() {
+        let mut imp = importer();
+        let x = vector(&mut imp, 0, DType::F16);
+        call(&mut imp, "aten.mul.Tensor", vec![("self", x), ("other", Val::Float(0.1))]);
+        assert_eq!(operations(&imp), ["cast", "mul", "cast"]);
+        let texts: Vec<String> = imp.b.module.graph.nodes.iter().map(|n| node_text(&imp.b.module, n)).collect();
+        assert!(texts.iter().any(|t| t.contains("float32") && t.contains("full") && t.contains("0.1")), "{texts:?}");
+    }
+
+    #[test]
+    fn powers_that_have_a_function_use_it() {
+        for (exponent, wanted) in [
+            (Val::Float(0.5), vec!["sqrt"]),
+            (Val::Float(-0.5), vec!["rsqrt"]),
+            (Val::Int(Expr::int(2)), vec!["mul"]),
+            (Val::Float(-2.0), vec!["mul", "reciprocal"]),
+            (Val::Float(1.5), vec!["pow"]),
+            (Val::Int(Expr::int(1)), vec![]),
+        ] {
+            let mut imp = importer();
+            let x = vector(&mut imp, 0, DType::F32);
+            call(&mut imp, "aten.pow.Tensor_Scalar", vec![("self", x), ("exponent", exponent.clone())]);
+            assert_eq!(operations(&imp), wanted, "{exponent:?}");
+        }
+    }
+
+    #[test]
+    fn integers_divide_in_float32() {
+        let mut imp = importer();
+        let (x, y) = (vector(&mut imp, 0, DType::I64), vector(&mut imp, 1, DType::I32));
+        let Val::Value(result) = call(&mut imp, "aten.div.Tensor", vec![("self", x), ("other", y)]) else {
+            panic!("not a value")
+        };
+        assert_eq!(imp.b.dtype(result), DType::F32);
+    }
+
+    #[test]
+    fn an_order_of_complex_numbers_is_refused() {
+        let mut imp = importer();
+        let value = imp.b.input(0, DType::F32, vec![Expr::int(3), Expr::int(2)]);
+        let z = Val::Tensor(imp.new_tensor(value, DType::C64));
+        let values = vec![("self".to_string(), z), ("other".to_string(), Val::Float(1.0))];
+        let error = imp.call(&Args { target: "aten.lt.Scalar".to_string(), values }).unwrap_err();
+        assert_eq!(error.code, douse_core::Code::NotSupported);
+    }
+
+    /// `z.conj().fill_(1 + 2j)` leaves `1 - 2j` in z.
+    #[test]
+    fn a_write_into_a_conjugate_reaches_the_tensor() {
+        let mut imp = importer();
+        let value = imp.b.input(0, DType::F32, vec![Expr::int(2)]);
+        let z = imp.new_tensor(value, DType::C64);
+        let view = call(&mut imp, "aten.conj.default", vec![("self", Val::Tensor(z))]);
+        call(&mut imp, "aten.fill_.Scalar", vec![("self", view), ("value", Val::ComplexScalar(1.0, 2.0))]);
+        let root = imp.read(z).unwrap();
+        let Some(concat) = imp.b.definition(root) else { panic!("not built") };
+        assert_eq!(concat.op.name(), "concat");
+        let (re, im) = (concat.operands[0], concat.operands[1]);
+        assert_eq!(imp.b.constant_scalar(re), Some(Scalar::Float(1.0)));
+        let unsqueeze = imp.b.definition(im).unwrap();
+        assert_eq!(imp.b.definition(unsqueeze.operands[0]).map(|n| n.op.name()), Some("neg"));
     }
 }

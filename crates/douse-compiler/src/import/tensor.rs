@@ -32,6 +32,8 @@ pub enum Step {
     Reshape { shape: Vec<Expr> },
     /// The same bits, of a dtype of the same size.
     Bitcast { dtype: DType },
+    /// The complex conjugate.
+    Conjugate,
 }
 
 #[derive(Clone, Debug)]
@@ -188,6 +190,7 @@ impl Importer {
             Step::Move { shape, map } => self.b.remap(parent, shape.clone(), map.clone()),
             Step::Reshape { shape } => self.b.reshape(parent, shape.clone()),
             Step::Bitcast { dtype } => self.b.bitcast(parent, *dtype),
+            Step::Conjugate => self.conjugate(parent),
         }
     }
 
@@ -222,6 +225,7 @@ impl Importer {
                 let dtype = self.b.dtype(parent);
                 self.b.bitcast(child, dtype)
             }
+            Step::Conjugate => self.conjugate(child),
             Step::Move { shape, map } => self.put(parent, shape, map, child),
         }
     }

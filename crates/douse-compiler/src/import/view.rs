@@ -262,9 +262,10 @@ fn reverse(imp: &mut Importer, a: &Args) -> Result<Val> {
 }
 
 fn matrix_transpose(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
+    let mut t = a.tensor("self")?;
+    // All but mT conjugate.
     if imp.is_complex(t) && !a.target.contains("mT") {
-        return Err(a.unsupported("a complex tensor here"));
+        t = imp.view(t, Step::Conjugate)?;
     }
     let rank = imp.shape_of(t)?.len();
     let mut dims: Vec<usize> = (0..rank).collect();
@@ -329,6 +330,14 @@ fn squeeze(imp: &mut Importer, a: &Args) -> Result<Val> {
         }
     }
     let gone = |d: usize| dims.contains(&d) && shape[d].is_int(1);
+    // The rank was fixed when the program was exported: a size that happens to be 1 in a call would change it.
+    for d in dims.iter().filter(|d| shape.get(**d).is_some_and(|n| n.as_int().is_none())) {
+        let text = format!("squeeze: dimension {d}, of a size that was not 1 when the program was exported, is 1 ({})", imp.place);
+        let cond = Cond::compare(Compare::Ne, &shape[*d], &Expr::int(1)).simplify(imp.b.ranges());
+        if cond.as_bool() != Some(true) {
+            imp.b.require(cond, text);
+        }
+    }
     let kept: Vec<Expr> = (0..shape.len()).filter(|d| !gone(*d)).map(|d| shape[d].clone()).collect();
     let mut next = 0;
     let mut map = Vec::new();

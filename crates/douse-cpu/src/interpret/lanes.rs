@@ -66,6 +66,7 @@ impl<T: Copy> Arg<'_, T> {
 
 impl<T: Lane> Slot<T> {
     /// All lanes get one value.
+    #[inline]
     pub fn set_one(&mut self, value: T) {
         if self.data.is_empty() {
             self.data.resize(LANES, T::default());
@@ -75,6 +76,7 @@ impl<T: Lane> Slot<T> {
     }
 
     /// The first `n` lanes, each to be given its own value.
+    #[inline]
     pub fn many(&mut self, n: usize) -> &mut [T] {
         if self.data.len() < n {
             self.data.resize(n.max(LANES), T::default());
@@ -83,6 +85,7 @@ impl<T: Lane> Slot<T> {
         &mut self.data[..n]
     }
 
+    #[inline]
     pub fn arg(&self, n: usize) -> Arg<'_, T> {
         if self.one { Arg::One(self.data[0]) } else { Arg::Many(&self.data[..n]) }
     }
@@ -142,21 +145,25 @@ impl Registers {
         }
     }
 
+    #[inline]
     pub fn arg<T: Lane>(&self, slot: usize, n: usize) -> Arg<'_, T> {
         T::bank(self)[slot].arg(n)
     }
 
     /// Takes a register out, to be written while others are read; [`Registers::put`] brings it back.
+    #[inline]
     pub fn take<T: Lane>(&mut self, slot: usize) -> Slot<T> {
         std::mem::take(&mut T::bank_mut(self)[slot])
     }
 
+    #[inline]
     pub fn put<T: Lane>(&mut self, slot: usize, register: Slot<T>) {
         T::bank_mut(self)[slot] = register;
     }
 }
 
-/// Loops over lanes, for the instructions this processor has.
+/// Loops over lanes, for the instructions this processor has. They run over indices: an iterator's constructor, left as a call by the
+/// compiler in code for other instructions than its own, costs as much as a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loops {
     pub arch: Arch,
@@ -172,8 +179,9 @@ impl<A: Copy, R, F: Fn(A) -> R> WithSimd for Map1<'_, A, R, F> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        for (out, a) in self.out.iter_mut().zip(self.a) {
-            *out = (self.f)(*a);
+        let a = &self.a[..self.out.len()];
+        for (i, out) in self.out.iter_mut().enumerate() {
+            *out = (self.f)(a[i]);
         }
     }
 }
@@ -189,8 +197,10 @@ impl<A: Copy, B: Copy, R, F: Fn(A, B) -> R> WithSimd for Map2<'_, A, B, R, F> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        for ((out, a), b) in self.out.iter_mut().zip(self.a).zip(self.b) {
-            *out = (self.f)(*a, *b);
+        let n = self.out.len();
+        let (a, b) = (&self.a[..n], &self.b[..n]);
+        for (i, out) in self.out.iter_mut().enumerate() {
+            *out = (self.f)(a[i], b[i]);
         }
     }
 }
@@ -207,8 +217,10 @@ impl<A: Copy, B: Copy, C: Copy, R, F: Fn(A, B, C) -> R> WithSimd for Map3<'_, A,
     type Output = ();
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        for (((out, a), b), c) in self.out.iter_mut().zip(self.a).zip(self.b).zip(self.c) {
-            *out = (self.f)(*a, *b, *c);
+        let n = self.out.len();
+        let (a, b, c) = (&self.a[..n], &self.b[..n], &self.c[..n]);
+        for (i, out) in self.out.iter_mut().enumerate() {
+            *out = (self.f)(a[i], b[i], c[i]);
         }
     }
 }
@@ -238,8 +250,9 @@ impl<A: Copy, B: Copy, F: Fn(A, B) -> A> WithSimd for Join<'_, A, B, F> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        for (a, b) in self.a.iter_mut().zip(self.b) {
-            *a = (self.f)(*a, *b);
+        let b = &self.b[..self.a.len()];
+        for (i, a) in self.a.iter_mut().enumerate() {
+            *a = (self.f)(*a, b[i]);
         }
     }
 }
@@ -260,8 +273,9 @@ impl<A: Copy, R: Copy, F: Fn(R, A) -> R> WithSimd for Fold<'_, A, R, F> {
         let mut partial = [self.start; PARTIALS];
         let mut blocks = self.a.chunks_exact(PARTIALS);
         for block in &mut blocks {
-            for (p, a) in partial.iter_mut().zip(block) {
-                *p = (self.f)(*p, *a);
+            let block = &block[..PARTIALS];
+            for (i, p) in partial.iter_mut().enumerate() {
+                *p = (self.f)(*p, block[i]);
             }
         }
         for (p, a) in partial.iter_mut().zip(blocks.remainder()) {

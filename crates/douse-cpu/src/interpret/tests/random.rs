@@ -371,7 +371,7 @@ fn compare(seed: u64, case: Case) {
 fn seeds() -> std::ops::Range<u64> {
     match std::env::var("DOUSE_SEED").ok().and_then(|s| s.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None => 0..600,
+        None => 0..400,
     }
 }
 

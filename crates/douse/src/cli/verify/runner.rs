@@ -25,8 +25,12 @@ thread_local! {
 /// A panic becomes a case's result; its place is kept for the report instead of being printed among the progress.
 pub fn quiet_panics() {
     std::panic::set_hook(Box::new(|info| {
-        let place = info.location().map_or(String::new(), |l| format!("{}:{}", l.file(), l.line()));
-        PANIC.set(place);
+        let place = info.location().map(|l| {
+            // The crate and the file are enough; the folders above are the machine's.
+            let parts: Vec<&str> = l.file().rsplit('/').take(4).collect();
+            format!("{}:{}", parts.into_iter().rev().collect::<Vec<_>>().join("/"), l.line())
+        });
+        PANIC.set(place.unwrap_or_default());
     }));
 }
 

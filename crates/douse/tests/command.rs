@@ -1,0 +1,110 @@
+//! The command line: exit codes and messages.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs `douse`; returns exit code, standard output and standard error.
+fn douse(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_douse")).args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A folder of the test's own, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("douse-command-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_2() {
+    for arguments in [
+        &["frobnicate"][..],
+        &["run"],
+        &["run", "x.pte", "--device", "tpu"],
+        &["run", "x.pte", "--device", "cpu:1"],
+        &["run", "x.pte", "--cuda-graph"],
+        &["run", "x.pte", "--output", "x.txt"],
+        &["run", "x.pte", "--calls", "0"],
+        &["lower", "x.pt2", "--target", "riscv"],
+        &["lower", "x.pt2", "--method", "nameless.pt2"],
+        &["lower"],
+        &["verify"],
+        &["merge", "a.pte", "-o", "c.pte"],
+    ] {
+        let (code, _, error) = douse(arguments);
+        assert_eq!(code, 2, "{arguments:?}: {error}");
+        assert!(error.contains("--help"), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn what_is_not_there_yet_says_so() {
+    let (code, _, error) = douse(&["run", "x.pte", "--device", "cuda:0"]);
+    assert_eq!((code, error.contains("--device cuda is not supported yet")), (1, true), "{error}");
+    let (code, _, error) = douse(&["lower", "x.pt2", "--target", "sm_90"]);
+    assert_eq!((code, error.contains("--target sm_90 is not supported yet")), (1, true), "{error}");
+    assert_eq!(douse(&["devices"]).0, 0);
+}
+
+#[test]
+fn files_that_are_something_else_are_named() {
+    let folder = Folder::new("foreign");
+    let files = [
+        (folder.file("a.pte", b"\0\0\0\0ET12 and then nothing"), "a.pte"),
+        (folder.file("empty.pt2", b""), "empty.pt2"),
+        (folder.file("photo.pt2", b"\x89PNG\r\n\x1a\n and so on"), "photo.pt2"),
+        (folder.file("w.ptd", b"\0\0\0\0FT01 and then nothing"), "w.ptd"),
+        ("/nowhere/model.pt2".to_owned(), "/nowhere/model.pt2"),
+    ];
+    for (path, name) in &files {
+        for command in ["run", "bench", "inspect", "explain"] {
+            let (code, output, error) = douse(&[command, path]);
+            assert_eq!(code, 1, "{command} {path}: {output} {error}");
+            assert!(error.starts_with("error: ") && error.contains(name), "{command} {path}: {error}");
+        }
+    }
+    let (code, _, error) = douse(&["lower", &files[2].0]);
+    assert!(code == 1 && error.contains("photo.pt2"), "{error}");
+    assert!(!Path::new(&files[2].0).with_extension("pte").exists());
+}
+
+#[test]
+fn names_of_weights_are_checked_before_anything_is_read() {
+    let (code, _, error) = douse(&["lower", "/nowhere/model.pt2", "--data", "a/b"]);
+    assert!(code == 1 && error.contains("no name for a file of weights"), "{error}");
+}
+
+#[test]
+fn verify_without_cases_and_with_damaged_ones() {
+    let folder = Folder::new("cases");
+    let path = folder.0.to_str().unwrap().to_owned();
+    assert_eq!(douse(&["verify", &path]).0, 2);
+    folder.file("bad.case.json", b"{");
+    folder.file("alone.case.json", b"{\"calls\": []}");
+    let (code, output, _) = douse(&["verify", &path]);
+    assert_eq!(code, 1);
+    assert!(output.contains("refused bad: a case that cannot be read"), "{output}");
+    assert!(output.contains("refused alone: ") && output.ends_with("\n0 passed, 2 failed\n"), "{output}");
+    let (_, json, summary) = douse(&["verify", &path, "--json", "-"]);
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["failed"], &report["cases"][1]["result"]), (&2.into(), &"refused".into()));
+    assert!(summary.ends_with("0 passed, 2 failed\n"));
+}
