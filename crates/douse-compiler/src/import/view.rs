@@ -321,18 +321,13 @@ fn squeeze(imp: &mut Importer, a: &Args) -> Result<Val> {
     } else {
         (0..shape.len()).collect()
     };
-    // The rank is fixed when lowering: a call in which another dimension turns out to be of size 1 has no answer of that rank.
-    for size in dims.iter().filter_map(|d| shape.get(*d)) {
-        let other = Cond::compare(Compare::Ne, size, &Expr::int(1)).simplify(imp.b.ranges());
-        if other.as_bool().is_none() {
-            let text = format!("squeeze: a size {size} of 1, which was larger when the program was exported ({})", imp.place);
-            imp.b.require(other, text);
-        }
-    }
     let gone = |d: usize| dims.contains(&d) && shape[d].is_int(1);
     // The rank was fixed when the program was exported: a size that happens to be 1 in a call would change it.
     for d in dims.iter().filter(|d| shape.get(**d).is_some_and(|n| n.as_int().is_none())) {
-        let text = format!("squeeze: dimension {d}, of a size that was not 1 when the program was exported, is 1 ({})", imp.place);
+        let text = format!(
+            "squeeze: dimension {d}, of a size that was not 1 when the program was exported, is 1 ({})",
+            imp.place
+        );
         let cond = Cond::compare(Compare::Ne, &shape[*d], &Expr::int(1)).simplify(imp.b.ranges());
         if cond.as_bool() != Some(true) {
             imp.b.require(cond, text);

@@ -116,7 +116,7 @@ mod tests {
         for value in [f32::NAN, 4.0, f32::INFINITY] {
             assert_eq!([position(&row, &value, false), position(&row, &value, true)], [3, 3], "{value}");
         }
-        assert_eq!(position(&[5.0f32, 1.0, 4.0, 2.0, 3.0], &2.5, false), 0);
-        assert_eq!(position(&[5.0f32, 1.0, 2.0, 4.0, 3.0], &2.5, false), 5);
+        assert_eq!(position(&[5.0f32, 1.0, 4.0, 2.0, 3.0], &2.5, false), 2);
+        assert_eq!(position(&[5.0f32, 1.0, 2.0, 4.0, 3.0], &2.5, false), 3);
     }
 }
