@@ -170,13 +170,18 @@ fn unsafe_masked_index(imp: &mut Importer, a: &Args) -> Result<Val> {
     let mask = imp.b.cast(mask, DType::Bool);
     let p = picks(imp, a, &data.shape, Outside::Clamped)?;
     let fill = imp.operand_data(a, "fill", data.dtype)?;
-    let found = if data.numel().is_int(0) {
-        fill.expand(imp, p.shape)?
-    } else {
-        // Nothing is read from a dimension that turns out to be empty.
-        let inside = within(imp, &data, &p);
-        data.moved(imp, &p.indices, p.shape, p.map, inside, Scalar::Int(0))?
-    };
+    if data.numel().is_int(0) {
+        return Ok(fill.expand(imp, p.shape)?.val());
+    }
+    // Nothing is read from a dimension that turns out to be empty.
+    let inside = within(imp, &data, &p);
+    let mut mask = mask;
+    if inside.as_bool() != Some(true) {
+        let yes = imp.b.full(DType::Bool, vec![], Scalar::Bool(true));
+        let within = imp.b.move_(yes, &p.indices, p.shape.clone(), vec![], inside.clone(), Scalar::Bool(false))?;
+        mask = imp.b.binary(Binary::And, mask, within)?;
+    }
+    let found = data.moved(imp, &p.indices, p.shape, p.map, inside, Scalar::Int(0))?;
     Ok(Data::select(imp, mask, &found, &fill)?.val())
 }
 
