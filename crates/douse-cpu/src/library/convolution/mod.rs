@@ -1,15 +1,15 @@
 //! Convolutions in one to three dimensions.
 //!
-//! Float32 runs as products of weights and panels of the input ([`product`]), depthwise convolutions as loops over lines
-//! ([`direct`]). 16-bit floats are widened to float32 and rounded once; other dtypes take the loops. A transposed convolution
+//! Float32 runs as products of weights and panels of the input ([`product`]); depthwise convolutions, and others with few channels a
+//! group, as sums over padded lines ([`flat`]). 16-bit floats are widened to float32 and rounded once; other dtypes take the loops. A transposed convolution
 //! becomes several ordinary ones ([`transposed`]).
 
 pub mod geometry;
 
 mod direct;
+mod flat;
 mod panel;
 mod product;
-mod tile;
 mod transposed;
 
 use bytemuck::Pod;
@@ -18,6 +18,7 @@ use douse_core::Result;
 use super::element::{Float, Number};
 use super::simd::vectorised;
 use super::tensor::{Tensor, TensorMut};
+use super::tile::Layout;
 use super::work::Work;
 use geometry::Geometry;
 
@@ -110,6 +111,14 @@ impl ConvolveFloat for f32 {
         let Operands { input, weight, bias, mut out } = operands;
         let (input, weight) = (input.dense(work.scratch), weight.dense(work.scratch));
         let bias = bias.map(|bias| bias.dense(work.scratch));
+        if !steps.transposed && geometry.groups == 1 && !flat::suits(&geometry) {
+            // Channels last: the product comes out in that order.
+            if let Some(out) = out.as_rotated_slice() {
+                let g = geometry.collapsed();
+                product::convolve(&g, &input, &weight, bias.as_deref(), out, Layout::Columns, work);
+                return Ok(());
+            }
+        }
         out.write(work.scratch, |out| {
             dense(&geometry, steps.transposed, &weight, out, work, |g, weight, out| {
                 convolve_f32(g, &input, weight, bias.as_deref(), out, work);
@@ -119,10 +128,10 @@ impl ConvolveFloat for f32 {
 }
 
 fn convolve_f32(g: &Geometry, input: &[f32], weight: &[f32], bias: Option<&[f32]>, out: &mut [f32], work: &Work) {
-    if g.out_channels < 4 && g.in_channels < 4 {
-        direct::convolve(g, input, weight, bias, out, work);
+    if flat::suits(g) {
+        flat::convolve(g, input, weight, bias, out, work);
     } else {
-        product::convolve(g, input, weight, bias, out, work);
+        product::convolve(g, input, weight, bias, out, Layout::Rows, work);
     }
 }
 
@@ -135,7 +144,7 @@ macro_rules! through_float32 {
                 let widen = |from: &Tensor<'_, $t>| {
                     let dense = from.dense(work.scratch);
                     let mut wide = work.scratch.take::<f32>(dense.len());
-                    vectorised(|| <$t>::widen(&dense, &mut wide));
+                    vectorised!(<$t>::widen(&dense, &mut wide));
                     wide
                 };
                 let (input, weight) = (widen(&input), widen(&weight));
@@ -145,7 +154,7 @@ macro_rules! through_float32 {
                     convolve_f32(g, &input, weight, bias.as_deref(), out, work);
                 })?;
                 out.write(work.scratch, |out| {
-                    vectorised(|| <$t>::narrow(&wide, out));
+                    vectorised!(<$t>::narrow(&wide, out));
                     Ok(())
                 })
             }

@@ -1,17 +1,11 @@
-//! Columns of a convolution's matrix product: what a block of neighbouring outputs sees of the input.
+//! Panels of a convolution's matrix product: what a block of neighbouring outputs sees of the input.
 //!
-//! A panel has a row for each product that an output sums (input channel, then kernel element) and a column for each of up to
-//! [`WIDTH`] outputs; its rows are padded with zeros to a multiple of [`STEP`] columns.
+//! A panel has a row for each product that an output sums (input channel, then kernel element) and a column for each output.
 
 use std::ops::Range;
 
+use super::super::panel::STEP;
 use super::geometry::Geometry;
-
-/// Outputs in a panel: three AVX-512 registers of float32.
-pub const WIDTH: usize = 48;
-
-/// Columns of a panel are a multiple of this.
-pub const STEP: usize = 16;
 
 /// A piece of a panel's outputs that lie in one row of the output.
 #[derive(Clone, Copy, Debug)]
