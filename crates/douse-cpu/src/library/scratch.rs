@@ -54,15 +54,16 @@ impl<T: Pod> Deref for Buffer<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        let all: &[T] = bytemuck::cast_slice(&self.words);
-        &all[..self.len]
+        // The words may be more than elements fill.
+        let bytes: &[u8] = bytemuck::cast_slice(&self.words);
+        bytemuck::cast_slice(&bytes[..self.len * size_of::<T>()])
     }
 }
 
 impl<T: Pod> DerefMut for Buffer<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        let all: &mut [T] = bytemuck::cast_slice_mut(&mut self.words);
-        &mut all[..self.len]
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
+        bytemuck::cast_slice_mut(&mut bytes[..self.len * size_of::<T>()])
     }
 }
 
@@ -76,6 +77,15 @@ impl<T: Pod> Drop for Buffer<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elements_of_two_words_fit_into_an_odd_number() {
+        let scratch = Scratch::new();
+        drop(scratch.take::<u64>(7));
+        let mut pairs = scratch.take::<[u64; 2]>(3);
+        pairs[2] = [1, 2];
+        assert_eq!(pairs.len(), 3);
+    }
 
     #[test]
     fn memory_is_used_again() {
