@@ -324,7 +324,10 @@ fn squeeze(imp: &mut Importer, a: &Args) -> Result<Val> {
     let gone = |d: usize| dims.contains(&d) && shape[d].is_int(1);
     // The rank was fixed when the program was exported: a size that happens to be 1 in a call would change it.
     for d in dims.iter().filter(|d| shape.get(**d).is_some_and(|n| n.as_int().is_none())) {
-        let text = format!("squeeze: dimension {d}, of a size that was not 1 when the program was exported, is 1 ({})", imp.place);
+        let text = format!(
+            "squeeze: dimension {d}, of a size that was not 1 when the program was exported, is 1 ({})",
+            imp.place
+        );
         let cond = Cond::compare(Compare::Ne, &shape[*d], &Expr::int(1)).simplify(imp.b.ranges());
         if cond.as_bool() != Some(true) {
             imp.b.require(cond, text);
