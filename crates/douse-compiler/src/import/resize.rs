@@ -97,7 +97,11 @@ pub fn ratio(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DType)
     }
     // With aligned corners, the one element of a result of size 1 is the first.
     let (input, output) = match align_corners {
-        true => (&axis.input - 1, (&axis.output - 1).maximum(&Expr::int(1)).simplify(imp.b.ranges())),
+        true => {
+            let one = Cond::compare(Compare::Le, &axis.output, &Expr::int(1));
+            let steps = Expr::select(&one, &Expr::int(0), &(&axis.input - 1)).simplify(imp.b.ranges());
+            (steps, (&axis.output - 1).maximum(&Expr::int(1)).simplify(imp.b.ranges()))
+        }
         false => (axis.input.clone(), axis.output.clone()),
     };
     let (input, output) = (size_as(imp, &input, dtype), size_as(imp, &output, dtype));
@@ -283,7 +287,7 @@ fn antialiased(imp: &mut Importer, a: &Args, filter: &Filter) -> Result<Val> {
     let dtype = imp.compute_dtype(own);
     let align_corners = a.bool_or("align_corners", false)?;
     let mut y = imp.b.cast(x, dtype);
-    for axis in axes.iter().rev() {
+    for axis in axes.iter().rev().filter(|axis| axis.input != axis.output) {
         y = filtered(imp, y, axis, align_corners, filter)?;
     }
     Ok(imp.b.cast(y, own).into())
@@ -327,7 +331,11 @@ fn most_elements(imp: &Importer, axis: &Axis, align_corners: bool, reach: i64) -
 fn filtered(imp: &mut Importer, x: Value, axis: &Axis, align_corners: bool, filter: &Filter) -> Result<Value> {
     let dtype = imp.b.dtype(x);
     let most = most_elements(imp, axis, align_corners, filter.reach);
-    let ratio = ratio(imp, axis, align_corners, dtype)?.build(&mut imp.b)?;
+    let mut ratio = ratio(imp, axis, align_corners, dtype)?;
+    if axis.scale.is_some() && !align_corners {
+        ratio = where_equal(imp, &axis.input, &axis.output, ratio.like(1.0), ratio);
+    }
+    let ratio = ratio.build(&mut imp.b)?;
     let widening = Formula::from(ratio).maximum(1.0);
     let support = &widening * filter.reach as f64;
     let shape = vec![axis.output.clone(), most.clone()];

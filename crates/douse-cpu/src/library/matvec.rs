@@ -1,4 +1,7 @@
 //! The product of a row vector and a matrix, at the speed memory is read with.
+//!
+//! The kernels are plain loops over arrays: what is not marked to be inlined always, as `array::map` is not, is compiled without vector
+//! instructions.
 
 use bytemuck::Pod;
 use half::bf16;
@@ -81,9 +84,12 @@ macro_rules! kernels {
                 let (x_pairs, x_single) = x_vectors.as_chunks::<2>();
                 let count = out.len();
                 for j in (0..count).step_by(4) {
-                    let columns: [&[$t]; 4] = std::array::from_fn(|i| column(b, first + (j + i).min(count - 1)));
-                    let vectors = columns.map(|column| S::$as_simd(column).0);
-                    let pairs = vectors.map(|vectors| &vectors.as_chunks::<2>().0[..x_pairs.len()]);
+                    let (mut columns, mut vectors, mut pairs) = ([&[][..]; 4], [&[][..]; 4], [&[][..]; 4]);
+                    for c in 0..4 {
+                        columns[c] = column(b, first + (j + c).min(count - 1));
+                        vectors[c] = S::$as_simd(columns[c]).0;
+                        pairs[c] = &vectors[c].as_chunks::<2>().0[..x_pairs.len()];
+                    }
                     let mut sums = [[simd.$splat(0.0); 2]; 4];
                     for (i, x) in x_pairs.iter().enumerate() {
                         for c in 0..4 {
@@ -117,9 +123,13 @@ macro_rules! kernels {
                 let tail = width - out_rest.len();
                 let (fours, rest) = x.as_chunks::<4>();
                 for (i, x) in fours.iter().enumerate() {
-                    let rows: [&[$t]; 4] = std::array::from_fn(|r| row(b, 4 * i + r, first, width));
-                    let vectors = rows.map(|row| &S::$as_simd(row).0[..out_vectors.len()]);
-                    let factors = x.map(|x| simd.$splat(x));
+                    let (mut rows, mut vectors) = ([&[][..]; 4], [&[][..]; 4]);
+                    let mut factors = [simd.$splat(0.0); 4];
+                    for r in 0..4 {
+                        rows[r] = row(b, 4 * i + r, first, width);
+                        vectors[r] = &S::$as_simd(rows[r]).0[..out_vectors.len()];
+                        factors[r] = simd.$splat(x[r]);
+                    }
                     for (j, out) in out_vectors.iter_mut().enumerate() {
                         let mut sum = *out;
                         for r in 0..4 {
@@ -200,11 +210,15 @@ impl WithSimd for PairDots<'_> {
     type Output = [f32; 4];
 
     #[inline(always)]
+    #[allow(clippy::needless_range_loop, reason = "one index for several arrays")]
     fn with_simd<S: Simd>(self, simd: S) -> [f32; 4] {
         let (even, even_rest) = S::as_simd_f32s(self.even);
         let (odd, odd_rest) = S::as_simd_f32s(self.odd);
         let odd = &odd[..even.len()];
-        let vectors = self.columns.map(|column| &S::as_simd_u32s(column).0[..even.len()]);
+        let mut vectors = [&[][..]; 4];
+        for c in 0..4 {
+            vectors[c] = &S::as_simd_u32s(self.columns[c]).0[..even.len()];
+        }
         let (shift, upper) = (simd.splat_u32s(16), simd.splat_u32s(0xffff_0000));
         let mut sums = [[simd.splat_f32s(0.0); 2]; 4];
         for i in 0..even.len() {
@@ -216,15 +230,17 @@ impl WithSimd for PairDots<'_> {
                 sums[c][1] = simd.mul_add_f32s(odd[i], high, sums[c][1]);
             }
         }
-        std::array::from_fn(|c| {
+        let mut results = [0.0; 4];
+        for c in 0..4 {
             let mut sum = simd.reduce_sum_f32s(simd.add_f32s(sums[c][0], sums[c][1]));
             let rest = &self.columns[c][self.even.len() - even_rest.len()..];
             for ((word, even), odd) in rest.iter().zip(even_rest).zip(odd_rest) {
                 sum = even.multiply_add(f32::from_bits(word << 16), sum);
                 sum = odd.multiply_add(f32::from_bits(word & 0xffff_0000), sum);
             }
-            sum
-        })
+            results[c] = sum;
+        }
+        results
     }
 }
 

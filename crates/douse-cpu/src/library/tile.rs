@@ -57,18 +57,18 @@ impl Product<'_, '_> {
         let mut sums = [0.0; ROWS * WIDTH];
         for first in (0..self.rows).step_by(R) {
             // Past the last row that one is computed again, and left out when stored.
-            let weights: [&[f32]; R] = std::array::from_fn(|r| {
+            let mut weights: [&[f32]; R] = [&[]; R];
+            for (r, row) in weights.iter_mut().enumerate() {
                 let start = (first + r).min(self.rows - 1) * self.row_stride;
-                &self.weight[start + self.depth.start..start + self.depth.end]
-            });
-            let mut at = 0;
-            while at < vectors {
-                let (to, _) = S::as_mut_simd_f32s(&mut sums[..R * self.width]);
-                at += match vectors - at {
-                    1 => tile::<S, R, 1>(simd, weights, panel, vectors, at, to),
-                    2 | 4 => tile::<S, R, 2>(simd, weights, panel, vectors, at, to),
-                    _ => tile::<S, R, 3>(simd, weights, panel, vectors, at, to),
-                };
+                *row = &self.weight[start + self.depth.start..start + self.depth.end];
+            }
+            let (to, _) = S::as_mut_simd_f32s(&mut sums[..R * self.width]);
+            if vectors.is_multiple_of(3) {
+                tile::<S, R, 3>(simd, &weights, panel, vectors / 3, to);
+            } else if vectors.is_multiple_of(2) {
+                tile::<S, R, 2>(simd, &weights, panel, vectors / 2, to);
+            } else {
+                tile::<S, R, 1>(simd, &weights, panel, vectors, to);
             }
             self.store(first, R.min(self.rows - first), &sums);
         }
@@ -108,30 +108,54 @@ impl Product<'_, '_> {
     }
 }
 
-/// `to[r][at..at + V] = sum_k weights[r][k] * panel[k][at..at + V]`, with rows of `vectors`. Returns V.
+/// Elements of a row that are looked up together.
+const BLOCK: usize = 8;
+
+/// `to[r] = sum_k weights[r][k] * panel[k]`, where a row of the panel has `groups` times V vectors. Rows have the same length.
+///
+/// Plain loops over arrays: what is not marked to be inlined always, as `array::map` is not, is compiled without vector instructions.
 #[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "one index for several arrays")]
 fn tile<S: Simd, const R: usize, const V: usize>(
     simd: S,
-    weights: [&[f32]; R],
+    weights: &[&[f32]; R],
     panel: &[S::f32s],
-    vectors: usize,
-    at: usize,
+    groups: usize,
     to: &mut [S::f32s],
-) -> usize {
+) {
     let depth = weights[0].len();
-    let weights = weights.map(|row| &row[..depth]);
-    let mut sums = [[simd.splat_f32s(0.0); V]; R];
-    for (k, row) in panel.chunks_exact(vectors).enumerate().take(depth) {
-        let row = &row[at..at + V];
-        for r in 0..R {
-            let weight = simd.splat_f32s(weights[r][k]);
-            for v in 0..V {
-                sums[r][v] = simd.mul_add_f32s(weight, row[v], sums[r][v]);
+    let (panel, _) = panel.as_chunks::<V>();
+    let (to, _) = to.as_chunks_mut::<V>();
+    for group in 0..groups {
+        let mut sums = [[simd.splat_f32s(0.0); V]; R];
+        for block in 0..depth / BLOCK {
+            let mut parts = [&[0.0; BLOCK]; R];
+            for r in 0..R {
+                if let Some(part) = weights[r].as_chunks::<BLOCK>().0.get(block) {
+                    parts[r] = part;
+                }
+            }
+            for k in 0..BLOCK {
+                let Some(row) = panel.get((block * BLOCK + k) * groups + group) else { break };
+                for r in 0..R {
+                    let weight = simd.splat_f32s(parts[r][k]);
+                    for v in 0..V {
+                        sums[r][v] = simd.mul_add_f32s(weight, row[v], sums[r][v]);
+                    }
+                }
             }
         }
+        for k in depth / BLOCK * BLOCK..depth {
+            let Some(row) = panel.get(k * groups + group) else { break };
+            for r in 0..R {
+                let weight = simd.splat_f32s(weights[r][k]);
+                for v in 0..V {
+                    sums[r][v] = simd.mul_add_f32s(weight, row[v], sums[r][v]);
+                }
+            }
+        }
+        for r in 0..R {
+            to[r * groups + group] = sums[r];
+        }
     }
-    for r in 0..R {
-        to[r * vectors + at..][..V].copy_from_slice(&sums[r]);
-    }
-    V
 }

@@ -179,13 +179,19 @@ impl Lines<'_> {
         let depth = self.channels * self.taps.len();
         // Past the last channel that one is computed again, and left out when stored.
         let channel = |r: usize| first + r.min(count - 1);
-        let weights: [&[f32]; R] = std::array::from_fn(|r| &self.weight[channel(r) * depth..][..depth]);
-        let start: [f32; R] = std::array::from_fn(|r| self.bias.map_or(0.0, |bias| bias[channel(r)]));
+        let (mut weights, mut start): ([&[f32]; R], _) = ([&[]; R], [0.0; R]);
+        for r in 0..R {
+            weights[r] = &self.weight[channel(r) * depth..][..depth];
+            start[r] = self.bias.map_or(0.0, |bias| bias[channel(r)]);
+        }
         for pieces in self.pieces.chunks(PIECES) {
-            let inputs: [usize; PIECES] = std::array::from_fn(|p| pieces[p.min(pieces.len() - 1)].input);
+            let mut inputs = [0; PIECES];
+            for (p, input) in inputs.iter_mut().enumerate() {
+                *input = pieces[p.min(pieces.len() - 1)].input;
+            }
             let mut sums = [[[0.0; PIECE]; PIECES]; R];
             for lane in (0..PIECE).step_by(S::F32_LANES) {
-                self.sums(simd, inputs.map(|input| input + lane), lane, weights, start, &mut sums);
+                self.sums(simd, &inputs, lane, &weights, &start, &mut sums);
             }
             for (sums, out) in sums.iter().zip(out.chunks_exact_mut(self.plane)) {
                 for (piece, sums) in pieces.iter().zip(sums) {
@@ -208,18 +214,27 @@ impl Lines<'_> {
     fn sums<S: Simd, const R: usize>(
         &self,
         simd: S,
-        inputs: [usize; PIECES],
+        inputs: &[usize; PIECES],
         lane: usize,
-        weights: [&[f32]; R],
-        start: [f32; R],
+        weights: &[&[f32]; R],
+        start: &[f32; R],
         sums: &mut [[[f32; PIECE]; PIECES]; R],
     ) {
-        let mut vectors = start.map(|start| [simd.splat_f32s(start); PIECES]);
+        // Plain loops over arrays: what is not marked to be inlined always, as `array::map` is not, is compiled without vector
+        // instructions.
+        let mut vectors = [[simd.splat_f32s(0.0); PIECES]; R];
+        for r in 0..R {
+            vectors[r] = [simd.splat_f32s(start[r]); PIECES];
+        }
         for c in 0..self.channels {
             for (tap, at) in self.taps.iter().enumerate() {
-                let at = c * self.padded_plane + at;
-                let from: [S::f32s; PIECES] =
-                    inputs.map(|input| S::as_simd_f32s(&self.input[at + input..][..S::F32_LANES]).0[0]);
+                let at = c * self.padded_plane + at + lane;
+                let mut from = [simd.splat_f32s(0.0); PIECES];
+                for p in 0..PIECES {
+                    if let [vector, ..] = S::as_simd_f32s(&self.input[at + inputs[p]..]).0 {
+                        from[p] = *vector;
+                    }
+                }
                 for r in 0..R {
                     let weight = simd.splat_f32s(weights[r][c * self.taps.len() + tap]);
                     for p in 0..PIECES {
@@ -228,9 +243,11 @@ impl Lines<'_> {
                 }
             }
         }
-        for (sums, vectors) in sums.iter_mut().zip(&vectors) {
-            for (sums, vector) in sums.iter_mut().zip(vectors) {
-                S::as_mut_simd_f32s(&mut sums[lane..lane + S::F32_LANES]).0[0] = *vector;
+        for r in 0..R {
+            for p in 0..PIECES {
+                if let [to, ..] = S::as_mut_simd_f32s(&mut sums[r][p][lane..]).0 {
+                    *to = vectors[r][p];
+                }
             }
         }
     }

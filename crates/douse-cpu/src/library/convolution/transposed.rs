@@ -106,13 +106,13 @@ fn pick<T: Copy>(g: &Geometry, part: &Geometry, phase: &[Phase; 3], weight: &[T]
     for (from, to) in weight.chunks_exact(froms).zip(to.chunks_exact_mut(tos)) {
         // Blocks of output channels, so that what is read and what is written both stay in the cache.
         for first in (0..g.out_channels).step_by(16) {
-            let last = (first + 16).min(g.out_channels);
+            let count = (g.out_channels - first).min(16);
             for c in 0..g.in_channels {
-                for o in first..last {
-                    let from = &from[(c * g.out_channels + o) * from_taps..][..from_taps];
-                    let to = &mut to[o * depth + c * taps..][..taps];
-                    for (to, place) in to.iter_mut().zip(&places) {
-                        *to = from[*place];
+                for (tap, place) in places.iter().enumerate() {
+                    let from = &from[(c * g.out_channels + first) * from_taps + place..];
+                    let to = &mut to[first * depth + c * taps + tap..];
+                    for o in 0..count {
+                        to[o * depth] = from[o * from_taps];
                     }
                 }
             }
