@@ -6,7 +6,7 @@ use douse_core::bytes::Bytes;
 use douse_core::{Error, Result};
 use douse_cpu::{Executor, Options, OutputValue};
 use douse_ir::{Module, OutputDecl, OutputKind, Value};
-use douse_program::plan::Data;
+use douse_program::plan::{Data, SymbolSource};
 
 use crate::fuse::layout::row_major;
 use crate::passes::{Context, Evaluate, run_named};
@@ -20,6 +20,9 @@ impl Evaluate for OnCpu {
     fn evaluate(&self, module: &Module, values: &[Value]) -> Result<Vec<Bytes>> {
         let mut part = module.clone();
         part.inputs.clear();
+        for symbol in &mut part.symbols {
+            symbol.source = SymbolSource::Step;
+        }
         part.writes.clear();
         part.outputs = values
             .iter()

@@ -11,4 +11,4 @@ mod lower;
 pub mod passes;
 pub mod plan;
 
-pub use lower::{Lowered, Options, lower};
+pub use lower::{Lowered, Options, Watch, lower};

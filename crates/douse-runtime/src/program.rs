@@ -42,6 +42,19 @@ impl LoadOptions {
     }
 }
 
+/// The largest element that a buffer holds, in bytes.
+const ELEMENT: usize = 8;
+
+/// The bytes at an address that suits every element. Program files see to that; weights that are used straight from an
+/// older `.pt2` archive may lie anywhere, and are copied.
+fn aligned(bytes: Bytes) -> Bytes {
+    if bytes.as_ptr().addr().is_multiple_of(ELEMENT) {
+        return bytes;
+    }
+    tracing::debug!(bytes = bytes.len(), "misaligned weights copied");
+    Bytes::from(bytes.to_vec())
+}
+
 impl Program {
     /// Opens a program file and the files of weights beside it. Weights are mapped, not read.
     ///
@@ -132,7 +145,7 @@ impl Program {
         }
         self.check_data(&payload.plan)?;
         let executor = Executor::new(payload.plan.clone(), &|data| match data {
-            Data::Named(key) => self.data(key),
+            Data::Named(key) => self.data(key).map(aligned),
             Data::Inline(bytes) => Ok(Bytes::from(bytes.clone())),
             Data::Zeros(len) => {
                 let len = usize::try_from(*len).map_err(|_| Error::invalid_program("more zeros than memory"))?;
@@ -153,6 +166,24 @@ impl Program {
                 let message = format!("{} (and {} more)", first.message, rest.len());
                 Err(Error::new(Code::NotFound, message))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misaligned_weights_are_copied_and_others_are_not() {
+        let bytes = Bytes::from((0..64).collect::<Vec<u8>>());
+        for start in 0..ELEMENT {
+            let part = bytes.slice(start, 40).unwrap();
+            let suited = part.as_ptr().addr().is_multiple_of(ELEMENT);
+            let result = aligned(part.clone());
+            assert!(result.as_ptr().addr().is_multiple_of(ELEMENT));
+            assert_eq!(result, part);
+            assert_eq!(result.as_ptr() == part.as_ptr(), suited);
         }
     }
 }

@@ -23,4 +23,4 @@ pub use douse_runtime::{
     Aligned, Argument, Code, DType, Error, HostTensor, LoadOptions, Memory, Method, MethodMeta, Program, Result,
     Session, Size, StateMeta, TensorView, Threads, Value, ValueKind, ValueMeta,
 };
-pub use lower::{LowerOptions, Lowered, Refused, Unsupported, lower, lower_exported, lower_methods};
+pub use lower::{LowerOptions, Lowered, Refused, Unsupported, Watch, lower, lower_exported, lower_methods};

@@ -10,6 +10,7 @@ use douse_pt2::ExportedProgram;
 
 use crate::{Code, Error, Program, Result};
 
+pub use douse_compiler::Watch;
 use douse_compiler::import::ImportError;
 pub use douse_compiler::import::Unsupported;
 
@@ -22,11 +23,13 @@ pub struct LowerOptions {
     pub drop_asserts: bool,
     /// Name, without `.ptd`, of the file that the weights go into, beside the program; `None`: into the program.
     pub data_file: Option<String>,
+    /// What the methods return: for finding faults.
+    pub watch: Watch,
 }
 
 impl Default for LowerOptions {
     fn default() -> LowerOptions {
-        LowerOptions { fuse: true, drop_asserts: false, data_file: None }
+        LowerOptions { fuse: true, drop_asserts: false, data_file: None, watch: Watch::Outputs }
     }
 }
 
@@ -156,7 +159,8 @@ fn check_names(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<()> 
 /// # Errors
 /// As [`lower`].
 pub fn lower_exported(exported: &ExportedProgram, name: &str, options: &LowerOptions) -> Result<Lowered, Refused> {
-    let compiler = douse_compiler::Options { fuse: options.fuse, drop_asserts: options.drop_asserts };
+    let compiler =
+        douse_compiler::Options { fuse: options.fuse, drop_asserts: options.drop_asserts, watch: options.watch };
     let lowered = douse_compiler::lower(exported, name, &compiler).map_err(|e| match e {
         ImportError::Unsupported(missing) => Refused::Unsupported(missing),
         ImportError::Fault(error) => Refused::Error(error),

@@ -1,4 +1,6 @@
 //! The command line: exit codes and messages.
+// Helpers outside of tests, too, fail the test by panicking.
+#![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -107,4 +109,62 @@ fn verify_without_cases_and_with_damaged_ones() {
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&report["failed"], &report["cases"][1]["result"]), (&2.into(), &"refused".into()));
     assert!(summary.ends_with("0 passed, 2 failed\n"));
+}
+
+#[test]
+fn from_an_exported_program_to_its_answer_and_back() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases");
+    let case = |name: &str| cases.join(name).to_str().unwrap().to_owned();
+    let folder = Folder::new("whole");
+    let path = |name: &str| folder.0.join(name).to_str().unwrap().to_owned();
+
+    // Through a file, twice the same bytes; the file runs as the exported program does.
+    let (exported, first, second) = (case("tied.pt2"), path("a.pte"), path("b.pte"));
+    for program in [&first, &second] {
+        let (code, _, error) = douse(&["lower", &exported, "-o", program]);
+        assert_eq!(code, 0, "{error}");
+    }
+    assert_eq!(std::fs::read(&first).unwrap(), std::fs::read(&second).unwrap());
+    let header = "{'descr': '<i8', 'fortran_order': False, 'shape': (2, 3), }";
+    let mut tokens = [b"\x93NUMPY\x01\0", &(header.len() as u16).to_le_bytes()[..], header.as_bytes()].concat();
+    tokens.extend([3i64, 1, 4, 1, 5, 9].iter().flat_map(|token| token.to_le_bytes()));
+    let tokens = folder.file("tokens.npy", &tokens);
+    let run = |program: &str, more: &[&str]| {
+        douse(&[&["run", program, "--calls", "2", "--input", tokens.as_str()], more].concat())
+    };
+    let runs = [&exported, &first].map(|program| run(program, &[]));
+    assert_eq!(runs[0], runs[1]);
+    assert!(runs[0].0 == 0 && runs[0].1.contains("output 0"), "{runs:?}");
+
+    // Weights beside the program, and what happens without them.
+    let beside = path("c.pte");
+    assert_eq!(douse(&["lower", &exported, "-o", &beside, "--data", "weights"]).0, 0);
+    assert_eq!(run(&beside, &[]).1, runs[0].1);
+    std::fs::remove_file(folder.0.join("weights.ptd")).unwrap();
+    let (code, _, error) = douse(&["run", &beside]);
+    assert!(code == 1 && error.contains("weights.ptd"), "{error}");
+
+    // Two methods over one set of weights, then joined with a third.
+    let (two, joined) = (path("two.pte"), path("joined.pte"));
+    let method = format!("again={exported}");
+    assert_eq!(douse(&["lower", &exported, "-o", &two, "--method", &method]).0, 0);
+    assert!(std::fs::metadata(&two).unwrap().len() < 2 * std::fs::metadata(&first).unwrap().len());
+    assert_eq!(douse(&["merge", &first, &two, "-o", &joined]).0, 0);
+    let (code, text, _) = douse(&["inspect", &joined]);
+    assert!(code == 0 && text.contains("forward") && text.contains("again"), "{text}");
+    assert_eq!(run(&joined, &["--method", "again"]).1, runs[0].1);
+    let (code, text, _) = douse(&["explain", &joined]);
+    assert!(code == 0 && text.contains("kernel launches"), "{text}");
+    let (code, text, _) = douse(&["bench", &first, "--calls", "2", "--json", "-"]);
+    let figures: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(code == 0 && figures["median"].as_f64().unwrap() > 0.0, "{text}");
+
+    // A full disk leaves what was there; a wrong input is named.
+    #[cfg(target_os = "linux")]
+    {
+        let (code, _, error) = douse(&["lower", &exported, "-o", "/dev/full"]);
+        assert!(code == 1 && error.contains("/dev/full"), "{error}");
+    }
+    let (code, _, error) = douse(&["run", &first, "--input", "3"]);
+    assert!(code != 0 && error.contains("input"), "{error}");
 }

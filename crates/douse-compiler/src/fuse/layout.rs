@@ -89,8 +89,9 @@ impl Layouts {
             if let OutputKind::Tensor { value, dtype, strides } = &output.kind {
                 let strides = real_strides(strides, dtype.is_complex());
                 let slot = &mut layouts.strides[value.0 as usize];
-                let leaf = definitions[value.0 as usize]
-                    .is_none_or(|n| matches!(graph.node(n).op, Op::Input(_) | Op::State(_) | Op::Constant(_)));
+                // A mask's coordinates are written before their count is known.
+                let fixed = |op: &Op| matches!(op, Op::Input(_) | Op::State(_) | Op::Constant(_) | Op::Nonzero { .. });
+                let leaf = definitions[value.0 as usize].is_none_or(|n| fixed(&graph.node(n).op));
                 if slot.is_none() && !leaf && is_dense(graph.shape(*value), &strides) {
                     *slot = Some(strides);
                 }

@@ -3,6 +3,7 @@
 use std::f64::consts::LN_2;
 
 use douse_core::pointwise::{Binary, Unary};
+use douse_core::sym::Expr;
 use douse_core::{DType, Result, Scalar};
 use douse_ir::Value;
 
@@ -35,9 +36,9 @@ pub const ROWS: &[Row] = &[
     ("aten.div.Scalar_mode", div_mode),
     ("aten.divide.Tensor_mode", div_mode),
     ("aten.divide.Scalar_mode", div_mode),
-    ("aten.floor_divide.default", |i, a| number_pair(i, a, Binary::FloorDivide)),
-    ("aten.floor_divide.Scalar", |i, a| number_pair(i, a, Binary::FloorDivide)),
-    ("aten.floor_divide_.Tensor", |i, a| number_pair(i, a, Binary::FloorDivide).and_then(|v| write(i, a, v))),
+    ("aten.floor_divide.default", floor_divide),
+    ("aten.floor_divide.Scalar", floor_divide),
+    ("aten.floor_divide_.Tensor", |i, a| floor_divide(i, a).and_then(|v| write(i, a, v))),
     ("aten.remainder.Tensor", |i, a| number_pair(i, a, Binary::Remainder)),
     ("aten.remainder.Scalar", |i, a| number_pair(i, a, Binary::Remainder)),
     ("aten.remainder.Scalar_Tensor", |i, a| number_pair(i, a, Binary::Remainder)),
@@ -189,16 +190,52 @@ fn div(imp: &mut Importer, a: &Args) -> Result<Val> {
     widened(imp, a, Binary::Div, dtype)
 }
 
+/// Whether `other` is a number or a tensor of one element. Eager then divides reduced floats in float32 from start to end.
+fn one_divisor(imp: &mut Importer, a: &Args) -> Result<bool> {
+    match a.get("other") {
+        Some(Val::Tensor(t)) => Ok(Expr::product(&imp.shape_of(*t)?).is_int(1)),
+        _ => Ok(true),
+    }
+}
+
+/// Division rounded towards negative infinity.
+fn floor_divide(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let dtype = imp.result_type(a, &["self", "other"])?;
+    if !dtype.is_reduced_float() {
+        return number_pair(imp, a, Binary::FloorDivide);
+    }
+    if one_divisor(imp, a)? {
+        return widened(imp, a, Binary::FloorDivide, dtype);
+    }
+    // Two tensors of a reduced float: eager rounds each step to the dtype, which shows in the whole number that comes out.
+    let (x, y) = promoted(imp, a)?;
+    let (x, y) = (Formula::from(x), Formula::from(y));
+    let rest = x.binary(Binary::Fmod, &y);
+    let exact = (&x - &rest) / &y;
+    let crosses = rest.ne(0.0).and(y.lt(0.0).ne(rest.lt(0.0)));
+    let exact = crosses.select(&exact - 1.0, &exact);
+    let floor = exact.floor();
+    let floor = (&exact - &floor).gt(0.5).select(&floor + 1.0, &floor);
+    let quotient = &x / &y;
+    let zero = x.like(0.0).binary(Binary::Copysign, &quotient);
+    let result = y.eq(0.0).select(&quotient, exact.ne(0.0).select(floor, zero));
+    imp.rounded(&result, dtype)
+}
+
 fn div_mode(imp: &mut Importer, a: &Args) -> Result<Val> {
     match a.str_or("rounding_mode", "")? {
         "" => div(imp, a),
-        "floor" => number_pair(imp, a, Binary::FloorDivide),
+        "floor" => floor_divide(imp, a),
         "trunc" => {
             let dtype = imp.result_type(a, &["self", "other"])?;
             if dtype.is_int() {
                 return number_pair(imp, a, Binary::TruncDivide);
             }
-            // The quotient is rounded to the dtype before it is cut.
+            if dtype.is_reduced_float() && one_divisor(imp, a)? {
+                let (x, y) = (imp.wide_operand(a, "self", dtype)?, imp.wide_operand(a, "other", dtype)?);
+                return imp.rounded(&(Formula::from(x) / Formula::from(y)).trunc(), dtype);
+            }
+            // The quotient of two tensors is rounded to the dtype before it is cut.
             let quotient = div(imp, a)?;
             let quotient = imp.result_value(quotient)?;
             Ok(imp.b.unary(Unary::Trunc, quotient)?.into())
@@ -250,8 +287,9 @@ fn raise(imp: &mut Importer, a: &Args, value: Value, exponent: Scalar) -> Result
     let wide = imp.b.cast(value, imp.compute_dtype(dtype));
     let x = Formula::from(wide);
     let result = match n {
-        0.5 => x.sqrt(),
-        -0.5 => x.unary(Unary::Rsqrt),
+        // Of float16 these stay powers, which differ at -0 and -inf.
+        0.5 if dtype != DType::F16 => x.sqrt(),
+        -0.5 if dtype != DType::F16 => x.unary(Unary::Rsqrt),
         -1.0 => x.reciprocal(),
         2.0 => x.square(),
         3.0 => x.square() * &x,
@@ -349,16 +387,33 @@ fn lerp(imp: &mut Importer, a: &Args) -> Result<Val> {
     imp.rounded(&result, dtype)
 }
 
-/// x * 2^other, the power in the dtype of a float32 number and `other`.
+/// x * 2^other. A whole exponent of a float only moves the binary point, so that the power alone may lie outside of the dtype; else the power is
+/// a number of the exponent's own float dtype.
 fn ldexp(imp: &mut Importer, a: &Args) -> Result<Val> {
+    /// No float64 stays finite and not zero through more.
+    const REACH: f64 = 2200.0;
+    /// Powers of two up to here are normal float64.
+    const NORMAL: f64 = 1000.0;
+    let dtype = float_dtype(imp.result_type(a, &["self", "other"])?);
     let exponent = imp.value(a, "other")?;
     let own = imp.b.dtype(exponent);
-    let exponent = imp.b.cast(exponent, float_dtype(own));
-    let power = imp.b.unary(Unary::Exp2, exponent)?;
-    let dtype = imp.b.dtype(power);
-    let power = Val::Tensor(imp.new_tensor(power, dtype));
-    let values = a.values.iter().filter(|(name, _)| name == "self").cloned().chain([("other".to_string(), power)]);
-    mul(imp, &Args { target: a.target.clone(), values: values.collect() })
+    if own.is_float() || !imp.dtype_of(a.tensor("self")?).is_float() {
+        let exponent = imp.b.cast(exponent, float_dtype(own));
+        let power = imp.b.unary(Unary::Exp2, exponent)?;
+        let power = imp.b.cast(power, dtype);
+        let x = imp.operand(a, "self", dtype)?;
+        return Ok(imp.b.binary(Binary::Mul, x, power)?.into());
+    }
+    // In float64 with one rounding; a float64 itself needs its power in parts. Eager takes the exponent as an int32.
+    let exponent = imp.b.cast(exponent, DType::I32);
+    let mut rest = Formula::from(exponent).cast(DType::F64).maximum(-REACH).minimum(REACH);
+    let mut x = Formula::from(imp.operand(a, "self", dtype)?).cast(DType::F64);
+    for _ in 0..3 {
+        let part = rest.maximum(-NORMAL).minimum(NORMAL);
+        x = x * part.exp2();
+        rest = rest - part;
+    }
+    imp.rounded(&x, dtype)
 }
 
 /// 0 below 0 and for NaN, `values` at 0, 1 above.

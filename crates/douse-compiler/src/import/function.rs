@@ -160,7 +160,7 @@ fn whole(imp: &mut Importer, a: &Args, op: Unary) -> Result<Val> {
     if imp.b.dtype(x).is_float() { Ok(imp.b.unary(op, x)?.into()) } else { Ok(x.into()) }
 }
 
-/// Rounds the number times a power of ten; every step is rounded to the dtype.
+/// Rounds the number times a power of ten; reduced floats in float32.
 fn round_decimals(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = imp.value(a, "self")?;
     let decimals = a.int_or("decimals", 0)?;
@@ -170,10 +170,11 @@ fn round_decimals(imp: &mut Importer, a: &Args) -> Result<Val> {
     if decimals == 0 {
         return whole(imp, a, Unary::Round);
     }
-    let x = Formula::from(x);
+    let dtype = imp.b.dtype(x);
+    let x = Formula::from(x).cast(imp.compute_dtype(dtype));
     let power = 10f64.powi(i32::try_from(decimals.unsigned_abs()).unwrap_or(i32::MAX));
     let result = if decimals < 0 { (x / power).round() * power } else { (x * power).round() / power };
-    Ok(result.build(&mut imp.b)?.into())
+    imp.rounded(&result, dtype)
 }
 
 fn frac(imp: &mut Importer, a: &Args) -> Result<Val> {

@@ -63,8 +63,8 @@ fn grid_sampler(imp: &mut Importer, a: &Args) -> Result<Val> {
     let result = match a.int("interpolation_mode")? {
         0 => sampler.linear(imp, places)?,
         1 => sampler.nearest(imp, places)?,
-        2 if spatial == 2 => sampler.cubic(imp, places)?,
-        other => return Err(a.unsupported(format!("interpolation mode {other} in {spatial} dimensions"))),
+        2 => sampler.cubic(imp, places)?,
+        other => return Err(a.unsupported(format!("interpolation mode {other}"))),
     };
     Ok(imp.b.cast(result, own).into())
 }
@@ -191,7 +191,7 @@ impl Sampler {
         self.weigh(imp, parts)
     }
 
-    /// Four rows of four elements around each place, by cubic convolution; padding is by element.
+    /// Four elements around each place in each dimension, by cubic convolution; padding is by element.
     fn cubic(&self, imp: &mut Importer, places: Vec<Formula>) -> Result<Value> {
         let mut axes = Vec::new();
         for (d, place) in places.iter().enumerate() {
@@ -205,15 +205,24 @@ impl Sampler {
             }
             axes.push(taps);
         }
-        let mut rows = Vec::new();
-        for (y, weight_y) in &axes[0] {
-            let mut row = Vec::new();
-            for (x, weight_x) in &axes[1] {
-                row.push((self.elements(imp, &[y.clone(), x.clone()])?, weight_x.clone()));
-            }
-            rows.push((self.weigh(imp, row)?, weight_y.clone()));
+        self.cubic_from(imp, &axes, &mut Vec::new())
+    }
+
+    /// The interpolation over the dimensions that are left, for the places chosen in those before.
+    fn cubic_from(
+        &self,
+        imp: &mut Importer,
+        axes: &[Vec<(Formula, Formula)>],
+        chosen: &mut Vec<Formula>,
+    ) -> Result<Value> {
+        let Some((axis, rest)) = axes.split_first() else { return self.elements(imp, chosen) };
+        let mut parts = Vec::new();
+        for (at, weight) in axis {
+            chosen.push(at.clone());
+            parts.push((self.cubic_from(imp, rest, chosen)?, weight.clone()));
+            chosen.pop();
         }
-        self.weigh(imp, rows)
+        self.weigh(imp, parts)
     }
 }
 

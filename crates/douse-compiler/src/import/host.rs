@@ -10,7 +10,7 @@ use douse_ir::{Op, Value};
 
 use super::args::{Args, Val};
 use super::importer::{Importer, Row};
-use super::tensor::contiguous_strides;
+use super::tensor::{Step, contiguous_strides};
 
 pub const ROWS: &[Row] = &[
     ("aten.sym_size.int", sym_size),
@@ -97,28 +97,31 @@ fn sym_stride(imp: &mut Importer, a: &Args) -> Result<Val> {
 /// The place of a tensor's first element among those of its storage.
 fn sym_storage_offset(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
-    let whole = imp.whole_storage(t).ok_or_else(|| a.unsupported("a view of a storage of unknown layout"))?;
-    let (own, whole) = (imp.read(t)?, imp.read(whole)?);
-    if own == whole {
-        return Ok(Val::Int(Expr::int(0)));
-    }
-    let strides = contiguous_strides(imp.b.shape(whole));
-    let root = match imp.b.definition(whole).map(|node| &node.op) {
-        Some(Op::Move { .. }) => None,
-        _ => Some(whole),
-    };
-    let offset = match imp.b.definition(own) {
-        Some(node) if node.operands.as_slice() == root.as_slice() => match &node.op {
-            Op::Move { map, .. } => {
-                let first = |s: Symbol| matches!(s, Symbol::Loop(_)).then(|| Expr::int(0));
-                let terms = map.iter().zip(&strides).map(|(e, stride)| &e.substitute(&first) * stride);
-                Some(terms.fold(Expr::int(0), |sum, term| &sum + &term))
+    let info = imp.info(t).clone();
+    let root = imp.storages[info.storage].root;
+    let whole = imp.tensors.iter().find(|other| other.storage == info.storage && other.path.is_empty());
+    let strides = whole.and_then(|w| w.strides.clone());
+    let strides = strides.unwrap_or_else(|| contiguous_strides(imp.b.shape(root)));
+    // The first element's coordinates, from the tensor up to the root; those that are missing are 0.
+    let mut at: Vec<Expr> = vec![];
+    for step in info.path.iter().rev() {
+        match step {
+            Step::Move { map, .. } => {
+                let first = |s: Symbol| match s {
+                    Symbol::Loop(i) => Some(at.get(i as usize).cloned().unwrap_or_default()),
+                    _ => None,
+                };
+                at = map.iter().map(|e| e.substitute(&first)).collect();
             }
-            _ => None,
-        },
-        _ => None,
-    };
-    offset.map(Val::Int).ok_or_else(|| a.unsupported("the storage offset of this tensor"))
+            Step::Reshape { .. } if at.iter().all(|e| e.is_int(0)) => at = vec![],
+            Step::Bitcast { .. } | Step::Conjugate => {}
+            Step::Reshape { .. } => return Err(a.unsupported("the storage offset of a reshaped view")),
+        }
+    }
+    if imp.is_complex(t) {
+        return Err(a.unsupported("the storage offset of a complex tensor"));
+    }
+    Ok(Val::Int(at.iter().zip(&strides).fold(Expr::int(0), |sum, (e, stride)| &sum + &(e * stride))))
 }
 
 /// The one element as a number of the program.
@@ -139,7 +142,7 @@ fn item(imp: &mut Importer, a: &Args) -> Result<Val> {
 }
 
 /// A 0-d integer or bool as a new symbol.
-fn read(imp: &mut Importer, x: Value) -> Result<Expr> {
+pub fn read(imp: &mut Importer, x: Value) -> Result<Expr> {
     let (min, max) = if imp.b.dtype(x).is_bool() { (Some(0), Some(1)) } else { (None, None) };
     let name = format!("item_{}", imp.b.module.symbols.len());
     let symbol = imp.b.new_symbol(&name, min, max, None);

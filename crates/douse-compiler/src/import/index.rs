@@ -170,12 +170,30 @@ fn unsafe_masked_index(imp: &mut Importer, a: &Args) -> Result<Val> {
     let mask = imp.b.cast(mask, DType::Bool);
     let p = picks(imp, a, &data.shape, Outside::Clamped)?;
     let fill = imp.operand_data(a, "fill", data.dtype)?;
-    let found = if data.numel().is_int(0) {
-        fill.expand(imp, p.shape)?
-    } else {
-        data.moved(imp, &p.indices, p.shape, p.map, Cond::Bool(true), Scalar::Int(0))?
-    };
+    if data.numel().is_int(0) {
+        return Ok(fill.expand(imp, p.shape)?.val());
+    }
+    // Nothing is read from a dimension that turns out to be empty.
+    let inside = within(imp, &data, &p);
+    let mut mask = mask;
+    if inside.as_bool() != Some(true) {
+        let yes = imp.b.full(DType::Bool, vec![], Scalar::Bool(true));
+        let within = imp.b.move_(yes, &p.indices, p.shape.clone(), vec![], inside.clone(), Scalar::Bool(false))?;
+        mask = imp.b.binary(Binary::And, mask, within)?;
+    }
+    let found = data.moved(imp, &p.indices, p.shape, p.map, inside, Scalar::Int(0))?;
     Ok(Data::select(imp, mask, &found, &fill)?.val())
+}
+
+/// The condition that indices lie within the dimensions that may be empty.
+fn within(imp: &Importer, data: &Data, p: &Picks) -> Cond {
+    let mut inside = Cond::Bool(true);
+    for (size, at) in data.shape.iter().zip(&p.map) {
+        if !imp.b.ranges().non_negative(&(size - 1)) && matches!(at.as_symbol(), Some(Symbol::Value(_))) {
+            inside = inside.and(&Cond::compare(Compare::Ge, at, &Expr::int(0)));
+        }
+    }
+    inside
 }
 
 fn unsafe_masked_index_put_accumulate(imp: &mut Importer, a: &Args) -> Result<Val> {
@@ -188,8 +206,18 @@ fn unsafe_masked_index_put_accumulate(imp: &mut Importer, a: &Args) -> Result<Va
     let p = picks(imp, a, &data.shape, Outside::Clamped)?;
     let values = imp.data(a, "values")?;
     let zero = Data::full(imp, values.dtype, vec![], Scalar::Int(0))?;
-    let values = Data::select(imp, mask, &values, &zero)?.expand(imp, p.shape)?;
-    Ok(added(imp, &data, &values, &p.indices, p.map)?.val())
+    let values = Data::select(imp, mask, &values, &zero)?.expand(imp, p.shape.clone())?;
+    if within(imp, &data, &p).as_bool() == Some(true) {
+        return Ok(added(imp, &data, &values, &p.indices, p.map)?.val());
+    }
+    // In a dimension that may be empty, the index is one too small: everything moves up by one place, which is cut off again.
+    let one = |_: &Expr| (Expr::int(1), Expr::int(0));
+    let pads: Vec<(Expr, Expr)> = data.shape.iter().map(one).collect();
+    let wide = super::pad::constant(imp, &data, &pads, Scalar::Int(0))?;
+    let map = p.map.iter().map(|e| e + 1).collect();
+    let sum = added(imp, &wide, &values, &p.indices, map)?;
+    let map = coordinates(data.rank()).iter().map(|e| e + 1).collect();
+    Ok(sum.remap(imp, data.shape.clone(), map)?.val())
 }
 
 /// `self` with `self[indices]` set to `values`, or with them added. Of equal indices the last wins.
@@ -381,4 +409,76 @@ fn masked_scatter(imp: &mut Importer, a: &Args) -> Result<Val> {
     let inside = Cond::compare(Compare::Lt, &element(0), &size);
     let taken = source.moved(imp, &[index], shape, vec![element(0)], inside, Scalar::Int(0))?;
     Ok(Data::select(imp, mask, &taken, &data)?.val())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::tensor::Tensor;
+    use douse_ir::{Builder, Module, Op};
+
+    fn importer() -> Importer {
+        Importer::new(Builder::new(Module::default()))
+    }
+
+    fn input(imp: &mut Importer, number: u32, dtype: DType, sizes: &[i64]) -> Tensor {
+        let value = imp.b.input(number, dtype, sizes.iter().map(|n| Expr::int(*n)).collect());
+        imp.new_tensor(value, dtype)
+    }
+
+    fn call(imp: &mut Importer, target: &str, values: &[(&str, Val)]) -> Value {
+        let values = values.iter().map(|(n, v)| (n.to_string(), v.clone())).collect();
+        let result = imp.call(&Args { target: target.to_string(), values }).unwrap();
+        imp.result_value(result).unwrap()
+    }
+
+    fn nonzeros(imp: &Importer) -> usize {
+        imp.b.module.graph.nodes.iter().filter(|n| matches!(n.op, Op::Nonzero { .. })).count()
+    }
+
+    #[test]
+    fn the_same_value_at_every_place_of_a_mask_needs_no_count() {
+        let mut imp = importer();
+        let x = input(&mut imp, 0, DType::F32, &[4, 3]);
+        let mask = input(&mut imp, 1, DType::Bool, &[4]);
+        let row = input(&mut imp, 2, DType::F32, &[3]);
+        let indices = Val::List(vec![Val::Tensor(mask)]);
+        let args = [("self", Val::Tensor(x)), ("indices", indices), ("values", Val::Tensor(row))];
+        let out = call(&mut imp, "aten.index_put.default", &args);
+        assert!(matches!(imp.b.definition(out).unwrap().op, Op::Select));
+        assert_eq!(nonzeros(&imp), 0);
+    }
+
+    #[test]
+    fn a_masked_copy_scatters_what_the_same_coordinates_gather() {
+        let mut imp = importer();
+        let (x, src) = (input(&mut imp, 0, DType::F32, &[4, 3]), input(&mut imp, 1, DType::F32, &[4, 3]));
+        let mask = input(&mut imp, 2, DType::Bool, &[4, 3]);
+        let indices = Val::List(vec![Val::Tensor(mask)]);
+        let picked = call(&mut imp, "aten.index.Tensor", &[("self", Val::Tensor(src)), ("indices", indices.clone())]);
+        let picked = imp.new_tensor(picked, DType::F32);
+        let args = [("self", Val::Tensor(x)), ("indices", indices), ("values", Val::Tensor(picked))];
+        let out = call(&mut imp, "aten.index_put.default", &args);
+        assert_eq!(nonzeros(&imp), 1);
+        let scatter = imp.b.definition(out).unwrap();
+        assert!(matches!(scatter.op, Op::Scatter { combine: None, .. }));
+        let gather = imp.b.definition(scatter.operands[1]).unwrap();
+        assert!(matches!(gather.op, Op::Move { .. }));
+        assert_eq!(gather.operands[1..].len(), scatter.operands[2..].len());
+    }
+
+    #[test]
+    fn indices_apart_from_each_other_go_first() {
+        let mut imp = importer();
+        let x = input(&mut imp, 0, DType::F32, &[2, 3, 5, 7]);
+        let (i, j) = (input(&mut imp, 1, DType::I64, &[4]), input(&mut imp, 2, DType::I32, &[6, 1]));
+        let shape = |imp: &mut Importer, indices: Vec<Val>| {
+            let args = [("self", Val::Tensor(x)), ("indices", Val::List(indices))];
+            let out = call(imp, "aten.index.Tensor", &args);
+            imp.b.shape(out).iter().map(|e| e.as_int().unwrap()).collect::<Vec<_>>()
+        };
+        let (i, j) = (Val::Tensor(i), Val::Tensor(j));
+        assert_eq!(shape(&mut imp, vec![Val::None, i.clone(), j.clone()]), [2, 6, 4, 7]);
+        assert_eq!(shape(&mut imp, vec![Val::None, i, Val::None, j]), [6, 4, 2, 5]);
+    }
 }

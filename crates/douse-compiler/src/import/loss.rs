@@ -8,12 +8,13 @@ use douse_ir::Value;
 use super::args::{Args, Val};
 use super::formula::Formula;
 use super::importer::{Importer, Row};
+use super::pointwise::float_dtype;
 use super::reduce::size_as;
 use super::softmax::log_softmax_of;
 
 pub const ROWS: &[Row] = &[
     ("aten.mse_loss.default", |i, a| of_pair(i, a, |x, t| (x - t).square())),
-    ("aten.l1_loss.default", |i, a| of_pair(i, a, |x, t| (x - t).abs())),
+    ("aten.l1_loss.default", l1),
     ("aten.smooth_l1_loss.default", smooth_l1),
     ("aten.huber_loss.default", huber),
     ("aten.kl_div.default", kl_div),
@@ -77,6 +78,24 @@ fn of_pair(imp: &mut Importer, a: &Args, f: impl Fn(&Formula, &Formula) -> Formu
     finish(imp, a, &f(&x, &target), dtype)
 }
 
+/// Of integers, in their dtype; their sum is int64, and they have no mean.
+fn l1(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let ([x, target], dtype, _) = imp.exact(a, ["self", "target"])?;
+    let difference = x - target;
+    if dtype.is_float() {
+        return finish(imp, a, &difference.abs(), dtype);
+    }
+    if !dtype.is_int() {
+        return Err(a.unsupported(format!("{dtype}")));
+    }
+    let distance = if dtype.is_signed() { difference.abs() } else { difference };
+    match reduction(a)? {
+        Reduction::Each => finish(imp, a, &distance, dtype),
+        Reduction::Sum => finish(imp, a, &distance.cast(DType::I64), DType::I64),
+        Reduction::Mean => Err(a.unsupported("a mean of integers")),
+    }
+}
+
 /// A square within beta of the target, and a line beyond.
 fn smooth_l1(imp: &mut Importer, a: &Args) -> Result<Val> {
     let beta = a.float_or("beta", 1.0)?;
@@ -108,19 +127,25 @@ fn kl_div(imp: &mut Importer, a: &Args) -> Result<Val> {
 
 /// With Stirling's approximation of the target's factorial, for targets above 1, where `full` asks for it.
 fn poisson_nll(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let ([x, t], dtype) = imp.wide(a, ["input", "target"])?;
+    let ([x, t], dtype, compute) = imp.exact(a, ["input", "target"])?;
+    let product = (&t * &x).cast(compute);
+    let (x, t) = (x.cast(compute), t.cast(compute));
     let mut loss =
-        if a.bool_or("log_input", true)? { x.exp() - &t * &x } else { &x - &t * (&x + a.float_or("eps", 1e-8)?).log() };
+        if a.bool_or("log_input", true)? { x.exp() - product } else { &x - &t * (&x + a.float_or("eps", 1e-8)?).log() };
     if a.bool_or("full", false)? {
         let stirling = &t * t.log() - &t + (&t * (2.0 * std::f64::consts::PI)).log() * 0.5;
         loss = loss + t.le(1.0).select(0.0, stirling);
     }
-    finish(imp, a, &loss, dtype)
+    finish(imp, a, &loss, float_dtype(dtype))
 }
 
 /// x where the target is 1, the rest of the margin where it is -1.
 fn hinge_embedding(imp: &mut Importer, a: &Args) -> Result<Val> {
     let margin = a.float_or("margin", 1.0)?;
+    let dtype = imp.result_type(a, &["self", "target"])?;
+    if !dtype.is_float() {
+        return Err(a.unsupported(format!("{dtype}")));
+    }
     of_pair(imp, a, |x, t| {
         let rest = (margin - x).maximum(0.0);
         t.ne(1.0).select(rest, 0.0) + t.ne(-1.0).select(x, 0.0)
@@ -128,34 +153,37 @@ fn hinge_embedding(imp: &mut Importer, a: &Args) -> Result<Val> {
 }
 
 fn margin_ranking(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let ([x, y, t], dtype) = imp.wide(a, ["input1", "input2", "target"])?;
-    let loss = (-t * (x - y) + a.float_or("margin", 0.0)?).maximum(0.0);
-    finish(imp, a, &loss, dtype)
+    let ([x, y, t], dtype, compute) = imp.exact(a, ["input1", "input2", "target"])?;
+    let product = (-t * (x - y)).cast(compute);
+    let loss = (product + a.float_or("margin", 0.0)?).maximum(0.0);
+    finish(imp, a, &loss, float_dtype(dtype))
 }
 
 fn cosine_embedding(imp: &mut Importer, a: &Args) -> Result<Val> {
     /// Keeps the cosine of zeros finite.
     const EPSILON: f64 = 1e-12;
     let margin = a.float_or("margin", 0.0)?;
-    let ([x, y], dtype) = imp.wide(a, ["input1", "input2"])?;
+    let ([x, y], dtype, compute) = imp.exact(a, ["input1", "input2"])?;
+    // Sums of integers are int64.
+    let summed = if dtype.is_float() { compute } else { DType::I64 };
     let rows = imp.shape_of(a.tensor("target")?)?.len();
     let mut sum = |f: Formula| -> Result<Formula> {
-        let value = f.build(&mut imp.b)?;
-        Ok(imp.b.reduce(Combine::Sum, value, &[rows.min(1)])?.into())
+        let value = f.cast(summed).build(&mut imp.b)?;
+        Ok(Formula::from(imp.b.reduce(Combine::Sum, value, &[rows.min(1)])?).cast(compute))
     };
     let (dot, xx, yy) = (sum(&x * &y)?, sum(x.square())?, sum(y.square())?);
     let cosine = dot / ((xx + EPSILON) * (yy + EPSILON)).sqrt();
     let target = imp.value(a, "target")?;
     let zero = cosine.like(0.0);
-    let target = Formula::from(target).cast(imp.compute_dtype(dtype));
+    let target = Formula::from(target).cast(compute);
     let loss =
         target.eq(1.0).select(1.0 - &cosine, &zero) + target.eq(-1.0).select((&cosine - margin).maximum(0.0), &zero);
-    finish(imp, a, &loss, dtype)
+    finish(imp, a, &loss, float_dtype(dtype))
 }
 
-/// The p-norm of x - y + eps along the last dimension.
-fn distance(imp: &mut Importer, x: &Formula, y: &Formula, p: f64, eps: f64) -> Result<Formula> {
-    let d = x - y + eps;
+/// The p-norm of x - y + eps along the last dimension, in a float dtype.
+fn distance(imp: &mut Importer, x: &Formula, y: &Formula, p: f64, eps: f64, compute: DType) -> Result<Formula> {
+    let d = (x - y).cast(compute) + eps;
     let powers = match p {
         1.0 => d.abs(),
         2.0 => d.square(),
@@ -175,18 +203,18 @@ fn distance(imp: &mut Importer, x: &Formula, y: &Formula, p: f64, eps: f64) -> R
 }
 
 fn triplet_margin(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let ([anchor, positive, negative], dtype) = imp.wide(a, ["anchor", "positive", "negative"])?;
+    let ([anchor, positive, negative], dtype, compute) = imp.exact(a, ["anchor", "positive", "negative"])?;
     let (margin, p, eps) = (a.float_or("margin", 1.0)?, a.float_or("p", 2.0)?, a.float_or("eps", 1e-6)?);
     if p == 0.0 || p == f64::NEG_INFINITY {
         return Err(a.unsupported(format!("a norm of order {p}")));
     }
-    let near = distance(imp, &anchor, &positive, p, eps)?;
-    let mut far = distance(imp, &anchor, &negative, p, eps)?;
+    let near = distance(imp, &anchor, &positive, p, eps, compute)?;
+    let mut far = distance(imp, &anchor, &negative, p, eps, compute)?;
     if a.bool_or("swap", false)? {
-        let other = distance(imp, &positive, &negative, p, eps)?;
+        let other = distance(imp, &positive, &negative, p, eps, compute)?;
         far = far.minimum(other);
     }
-    finish(imp, a, &(near - far + margin).maximum(0.0), dtype)
+    finish(imp, a, &(near - far + margin).maximum(0.0), float_dtype(dtype))
 }
 
 /// A `weight` argument as a factor.

@@ -53,6 +53,8 @@ mod rearrange;
 mod recurrent;
 mod reduce;
 mod resize;
+mod resize_bytes;
+mod resize_nearest;
 mod scan;
 mod scatter;
 mod search;

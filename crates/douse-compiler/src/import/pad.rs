@@ -123,8 +123,12 @@ fn border(imp: &mut Importer, a: &Args, mode: Mode, pads: Vec<(Expr, Expr)>) -> 
         map[d] = match mode {
             Mode::Replicate => at.maximum(&Expr::int(0)).minimum(&(size - 1)),
             Mode::Circular => {
-                require_at_most(imp, low, high, size, "circular padding");
-                at.modulo(size)
+                // Negative pads cut first: what is left goes round.
+                let zero = Expr::int(0);
+                let (cut, cut_end) = ((-low).maximum(&zero), (-high).maximum(&zero));
+                let left = &(size - &cut) - &cut_end;
+                require_at_most(imp, low, high, &left, "circular padding");
+                &(&Expr::loop_var(d) - &low.maximum(&zero)).modulo(&left) + &cut
             }
             Mode::Reflect => {
                 require_at_most(imp, low, high, &(size - 1), "reflection padding");

@@ -14,6 +14,8 @@ use douse_pt2::{
     TensorMeta,
 };
 
+use crate::fuse::layout::is_dense;
+
 use super::args::Val;
 use super::importer::{ImportError, Importer, Unsupported, operator};
 use super::table;
@@ -225,6 +227,9 @@ impl Signature {
                 imp.set_strides(tensor, strides.clone());
                 imp.env.insert(name.clone(), Val::Tensor(tensor));
                 self.targets.insert(name.clone(), tensor);
+                // Elements that share memory in the example, an expanded tensor's, need not be equal in another call.
+                let strides =
+                    if shares_memory(&sizes, &strides) { super::tensor::contiguous_strides(&sizes) } else { strides };
                 InputKind::Tensor { dtype: meta.dtype, sizes, strides }
             }
             Argument::SymInt(Sym::Name(name)) => {
@@ -485,4 +490,27 @@ impl Dense {
         }
         Ok(Dense { bytes: bytes.into(), sizes: data.sizes().to_vec(), dims: None })
     }
+}
+
+/// Whether elements of a tensor of these strides may lie in one place. Strides that are not known count as if they did, unless the tensor is dense.
+fn shares_memory(sizes: &[Expr], strides: &[Expr]) -> bool {
+    if is_dense(sizes, strides) {
+        return false;
+    }
+    let known: Option<Vec<(i64, i64)>> = sizes
+        .iter()
+        .zip(strides)
+        .filter(|(n, _)| !n.is_int(1))
+        .map(|(n, s)| Some((s.as_int()?, n.as_int()?)))
+        .collect();
+    let Some(mut dims) = known else { return true };
+    dims.sort_unstable();
+    let mut reach = 0;
+    for (stride, size) in dims {
+        if stride <= reach {
+            return true;
+        }
+        reach += stride * (size - 1);
+    }
+    false
 }

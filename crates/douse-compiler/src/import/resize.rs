@@ -7,12 +7,14 @@
 use douse_core::pointwise::{Binary, Combine};
 use douse_core::sym::{Compare, Cond, Expr};
 use douse_core::{DType, Result, Scalar};
-use douse_ir::{Value, coordinates};
+use douse_ir::Value;
 
 use super::args::{Args, Val};
 use super::formula::Formula;
 use super::importer::{Importer, Row};
 use super::reduce::size_as;
+use super::resize_bytes::{self, Kernel};
+use super::resize_nearest::nearest;
 
 pub const ROWS: &[Row] = &[
     ("aten.upsample_nearest1d.vec", |i, a| nearest(i, a, false)),
@@ -27,14 +29,14 @@ pub const ROWS: &[Row] = &[
     ("aten._upsample_nearest_exact1d.default", |i, a| nearest(i, a, true)),
     ("aten._upsample_nearest_exact2d.default", |i, a| nearest(i, a, true)),
     ("aten._upsample_nearest_exact3d.default", |i, a| nearest(i, a, true)),
-    ("aten.upsample_linear1d.vec", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_linear1d.default", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_bilinear2d.vec", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_bilinear2d.default", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_trilinear3d.vec", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_trilinear3d.default", |i, a| weighted(i, a, linear_taps)),
-    ("aten.upsample_bicubic2d.vec", |i, a| weighted(i, a, cubic_taps)),
-    ("aten.upsample_bicubic2d.default", |i, a| weighted(i, a, cubic_taps)),
+    ("aten.upsample_linear1d.vec", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_linear1d.default", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_bilinear2d.vec", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_bilinear2d.default", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_trilinear3d.vec", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_trilinear3d.default", |i, a| weighted(i, a, Kernel::Linear)),
+    ("aten.upsample_bicubic2d.vec", |i, a| weighted(i, a, Kernel::Cubic(-0.75))),
+    ("aten.upsample_bicubic2d.default", |i, a| weighted(i, a, Kernel::Cubic(-0.75))),
     ("aten._upsample_bilinear2d_aa.vec", |i, a| antialiased(i, a, &LINEAR)),
     ("aten._upsample_bilinear2d_aa.default", |i, a| antialiased(i, a, &LINEAR)),
     ("aten._upsample_bicubic2d_aa.vec", |i, a| antialiased(i, a, &CUBIC)),
@@ -42,16 +44,16 @@ pub const ROWS: &[Row] = &[
 ];
 
 /// A dimension that is resized.
-struct Axis {
-    dim: usize,
-    input: Expr,
-    output: Expr,
+pub struct Axis {
+    pub dim: usize,
+    pub input: Expr,
+    pub output: Expr,
     /// Output over input, where the program gave the factor and not the size.
-    scale: Option<f64>,
+    pub scale: Option<f64>,
 }
 
 /// The tensor and its spatial dimensions, all but the first two.
-fn operand(imp: &mut Importer, a: &Args) -> Result<(Value, Vec<Axis>)> {
+pub fn operand(imp: &mut Importer, a: &Args) -> Result<(Value, Vec<Axis>)> {
     let x = imp.value(a, if a.has("input") { "input" } else { "self" })?;
     let shape = imp.b.shape(x).to_vec();
     let count = shape.len().checked_sub(2).ok_or_else(|| a.wrong("input", "of rank 3 or more"))?;
@@ -89,13 +91,17 @@ fn scales(a: &Args, count: usize) -> Result<Vec<Option<f64>>> {
 }
 
 /// The distance of neighbouring elements of the result, in elements of the tensor: 0-d, of that dtype.
-fn ratio(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DType) -> Result<Formula> {
+pub fn ratio(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DType) -> Result<Formula> {
     if let (false, Some(scale)) = (align_corners, axis.scale) {
         return Ok(imp.b.full(dtype, vec![], Scalar::Float(1.0 / scale)).into());
     }
     // With aligned corners, the one element of a result of size 1 is the first.
     let (input, output) = match align_corners {
-        true => (&axis.input - 1, (&axis.output - 1).maximum(&Expr::int(1)).simplify(imp.b.ranges())),
+        true => {
+            let one = Cond::compare(Compare::Le, &axis.output, &Expr::int(1));
+            let steps = Expr::select(&one, &Expr::int(0), &(&axis.input - 1)).simplify(imp.b.ranges());
+            (steps, (&axis.output - 1).maximum(&Expr::int(1)).simplify(imp.b.ranges()))
+        }
         false => (axis.input.clone(), axis.output.clone()),
     };
     let (input, output) = (size_as(imp, &input, dtype), size_as(imp, &output, dtype));
@@ -103,96 +109,53 @@ fn ratio(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DType) -> 
 }
 
 /// The coordinate along the result's dimension, as a vector.
-fn places(imp: &mut Importer, axis: &Axis, dtype: DType) -> Formula {
+pub fn places(imp: &mut Importer, axis: &Axis, dtype: DType) -> Formula {
     let at = imp.b.iota(vec![axis.output.clone()], Expr::loop_var(0));
     Formula::from(imp.b.cast(at, dtype))
 }
 
+/// `then` where two sizes are equal, which may show at run time only, else `otherwise`.
+pub fn where_equal(imp: &mut Importer, a: &Expr, b: &Expr, then: Formula, otherwise: Formula) -> Formula {
+    let equal = Cond::compare(Compare::Eq, a, b).simplify(imp.b.ranges());
+    match equal.as_bool() {
+        Some(true) => then,
+        Some(false) => otherwise,
+        None => {
+            let equal = imp.b.size_value(Expr::select(&equal, &Expr::int(1), &Expr::int(0)));
+            Formula::from(equal).cast(DType::Bool).select(then, otherwise)
+        }
+    }
+}
+
 /// Where each element of the result stands between the tensor's elements.
-fn positions(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DType) -> Result<Formula> {
+pub fn positions(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DType) -> Result<Formula> {
     let (ratio, at) = (ratio(imp, axis, align_corners, dtype)?, places(imp, axis, dtype));
     Ok(if align_corners { ratio * at } else { ratio * (at + 0.5) - 0.5 })
 }
 
 /// The integer below, at most `last`. Float64 positions round to float32 first, as in PyTorch.
-fn floor(imp: &mut Importer, x: &Formula, last: &Expr, dtype: DType) -> Formula {
+pub fn floor(imp: &mut Importer, x: &Formula, last: &Expr, dtype: DType) -> Formula {
     let last = Formula::from(size_as(imp, last, dtype));
     x.cast(DType::F32).floor().cast(dtype).minimum(last)
-}
-
-fn nearest(imp: &mut Importer, a: &Args, exact: bool) -> Result<Val> {
-    let (mut x, axes) = operand(imp, a)?;
-    let dtype = match imp.b.dtype(x) {
-        DType::F64 => DType::F64,
-        _ => DType::F32,
-    };
-    for axis in axes.iter().rev() {
-        let mut shape = imp.b.shape(x).to_vec();
-        shape[axis.dim] = axis.output.clone();
-        if let Some(at) = nearest_map(axis, exact, dtype) {
-            let mut map = coordinates(shape.len());
-            map[axis.dim] = at.substitute(&|_| Some(Expr::loop_var(axis.dim)));
-            x = imp.b.remap(x, shape, map)?;
-            continue;
-        }
-        let position = match exact {
-            true => positions(imp, axis, false, dtype)?.maximum(0.0) + 0.5,
-            false => ratio(imp, axis, false, dtype)? * places(imp, axis, dtype),
-        };
-        let index = floor(imp, &position, &(&axis.input - 1), dtype).cast(DType::I64).build(&mut imp.b)?;
-        x = imp.b.take(x, axis.dim, index)?;
-    }
-    Ok(x.into())
-}
-
-/// The nearest element as an integer expression over `i0`, where that gives what PyTorch's floats do.
-fn nearest_map(axis: &Axis, exact: bool, dtype: DType) -> Option<Expr> {
-    let at = Expr::loop_var(0);
-    let (Some(input), Some(output)) = (axis.input.as_int(), axis.output.as_int()) else {
-        // A power of two has no rounding.
-        let factor = match axis.scale {
-            Some(scale) => scale as i64,
-            None if axis.input == axis.output => 1,
-            None => (1..=6).map(|k| 1 << k).find(|k| &axis.input * *k == axis.output)?,
-        };
-        let whole = axis.scale.is_none_or(|s| s == factor as f64) && factor > 0 && factor & (factor - 1) == 0;
-        return whole.then(|| at.floor_div(&Expr::int(factor)));
-    };
-    let narrow = |x: f64| if dtype == DType::F64 { x } else { x as f32 as f64 };
-    let ratio = narrow(axis.scale.map_or(input as f64 / output as f64, |s| 1.0 / s));
-    let float_index = |i: i64| {
-        let position = match exact {
-            true => narrow(narrow(ratio * (i as f64 + 0.5)) - 0.5).max(0.0) + 0.5,
-            false => narrow(ratio * i as f64),
-        };
-        ((position as f32).floor() as i64).min(input - 1)
-    };
-    // The whole numbers behind the ratio: those of the sizes, or of the factor.
-    let whole = |x: f64| (x.round() >= 1.0 && (x - x.round()).abs() < 1e-6).then(|| x.round() as i64);
-    let fractions = [Some((input, output)), whole(1.0 / ratio).map(|n| (1, n)), whole(ratio).map(|n| (n, 1))];
-    fractions.into_iter().flatten().find_map(|(over, under)| {
-        let numerator = if exact { &(&at * (2 * over)) + over } else { &at * over };
-        let under = if exact { 2 * under } else { under };
-        let map = numerator.floor_div(&Expr::int(under));
-        let same = (0..output).all(|i| map.eval(&|_| Some(i)) == Some(float_index(i)));
-        same.then_some(map)
-    })
 }
 
 /// The elements along an axis that each element of the result is a sum of, with their weights: vectors of the result's size.
 type Taps = Vec<(Value, Value)>;
 
-fn weighted(imp: &mut Importer, a: &Args, taps: fn(&mut Importer, &Axis, bool, DType) -> Result<Taps>) -> Result<Val> {
+fn weighted(imp: &mut Importer, a: &Args, kernel: Kernel) -> Result<Val> {
     let (x, axes) = operand(imp, a)?;
     let own = imp.b.dtype(x);
     if !own.is_float() {
-        return Err(a.unsupported(format!("interpolation of {own}")));
+        return whole_numbers(imp, a, x, &axes, kernel, false);
     }
     let dtype = imp.compute_dtype(own);
     let align_corners = a.bool_or("align_corners", false)?;
     let mut y = imp.b.cast(x, dtype);
     for axis in axes.iter().rev() {
-        let taps = taps(imp, axis, align_corners, dtype)?;
+        let taps = match kernel {
+            Kernel::Linear => linear_taps(imp, axis, align_corners, dtype)?,
+            Kernel::Cubic(_) => cubic_taps(imp, axis, align_corners, dtype)?,
+        };
         let mut total: Option<Value> = None;
         for (index, weight) in taps {
             let taken = imp.b.take(y, axis.dim, index)?;
@@ -206,6 +169,30 @@ fn weighted(imp: &mut Importer, a: &Args, taps: fn(&mut Importer, &Axis, bool, D
         y = total.unwrap_or(y);
     }
     Ok(imp.b.cast(y, own).into())
+}
+
+/// Of integers, only uint8 is interpolated, in two dimensions.
+fn whole_numbers(
+    imp: &mut Importer,
+    a: &Args,
+    x: Value,
+    axes: &[Axis],
+    kernel: Kernel,
+    antialias: bool,
+) -> Result<Val> {
+    let dtype = imp.b.dtype(x);
+    if dtype != DType::U8 || axes.len() != 2 {
+        return Err(a.unsupported(format!("interpolation of {dtype} in {} dimensions", axes.len())));
+    }
+    if imp.b.shape(x)[1].as_int().is_none_or(|channels| channels > 4) {
+        refuse_narrow(imp, a, axes)?;
+    }
+    let align_corners = a.bool_or("align_corners", false)?;
+    let mut y = x;
+    for axis in axes.iter().rev() {
+        y = resize_bytes::resized(imp, a, y, axis, kernel, align_corners, antialias)?;
+    }
+    Ok(y.into())
 }
 
 /// A vector as a tensor of size 1 in all dimensions but one.
@@ -222,14 +209,9 @@ fn linear_taps(imp: &mut Importer, axis: &Axis, align_corners: bool, dtype: DTyp
     }
     let last = &axis.input - 1;
     let mut position = positions(imp, axis, align_corners, dtype)?.maximum(0.0);
-    if let (Some(_), false) = (axis.scale, align_corners) {
-        let kept = Cond::compare(Compare::Eq, &axis.input, &axis.output);
-        if kept.as_bool() != Some(false) {
-            let kept = imp.b.size_value(Expr::select(&kept, &Expr::int(1), &Expr::int(0)));
-            let kept = Formula::from(kept).cast(DType::Bool);
-            let at = places(imp, axis, dtype);
-            position = kept.select(at, position);
-        }
+    if axis.scale.is_some() && !align_corners {
+        let at = places(imp, axis, dtype);
+        position = where_equal(imp, &axis.input, &axis.output, at, position);
     }
     let below = floor(imp, &position, &last, dtype);
     let share = (&position - &below).maximum(0.0).minimum(1.0);
@@ -283,13 +265,15 @@ struct Filter {
     reach: i64,
     /// Its value at a distance, not negative.
     weight: fn(&Formula) -> Formula,
+    kernel: Kernel,
 }
 
-const LINEAR: Filter = Filter { reach: 1, weight: |x| x.lt(1.0).select(1.0 - x, x.like(0.0)) };
+const LINEAR: Filter = Filter { reach: 1, kernel: Kernel::Linear, weight: |x| x.lt(1.0).select(1.0 - x, x.like(0.0)) };
 
 /// Cubic convolution for a = -0.5.
 const CUBIC: Filter = Filter {
     reach: 2,
+    kernel: Kernel::Cubic(-0.5),
     weight: |x| x.lt(1.0).select(cubic_near(x, -0.5), x.lt(2.0).select(cubic_far(x, -0.5), x.like(0.0))),
 };
 
@@ -297,15 +281,37 @@ fn antialiased(imp: &mut Importer, a: &Args, filter: &Filter) -> Result<Val> {
     let (x, axes) = operand(imp, a)?;
     let own = imp.b.dtype(x);
     if !own.is_float() {
-        return Err(a.unsupported(format!("interpolation of {own}")));
+        return whole_numbers(imp, a, x, &axes, filter.kernel, true);
     }
+    refuse_narrow(imp, a, &axes)?;
     let dtype = imp.compute_dtype(own);
     let align_corners = a.bool_or("align_corners", false)?;
     let mut y = imp.b.cast(x, dtype);
-    for axis in axes.iter().rev() {
+    for axis in axes.iter().rev().filter(|axis| axis.input != axis.output) {
         y = filtered(imp, y, axis, align_corners, filter)?;
     }
     Ok(imp.b.cast(y, own).into())
+}
+
+/// PyTorch's separable kernels repeat the first row where the result is one element wide and changes its height, unless the tensor is
+/// channels-last; its GPU kernels do not.
+fn refuse_narrow(imp: &mut Importer, a: &Args, axes: &[Axis]) -> Result<()> {
+    let [rows, columns] = axes else { return Ok(()) };
+    let one = Expr::int(1);
+    let fits = Cond::compare(Compare::Ne, &columns.output, &one)
+        .or(&Cond::compare(Compare::Eq, &rows.output, &one))
+        .or(&Cond::compare(Compare::Eq, &rows.output, &rows.input))
+        .simplify(imp.b.ranges());
+    let what = "a result of one column and another height, on which PyTorch's kernels disagree,";
+    match fits.as_bool() {
+        Some(true) => {}
+        Some(false) => return Err(a.unsupported(what)),
+        None => {
+            let text = format!("{what} is not supported ({})", imp.place);
+            imp.b.require(fits, text);
+        }
+    }
+    Ok(())
 }
 
 /// The most elements that a filter of this reach covers: both sides of the widened filter, and one.
@@ -325,7 +331,11 @@ fn most_elements(imp: &Importer, axis: &Axis, align_corners: bool, reach: i64) -
 fn filtered(imp: &mut Importer, x: Value, axis: &Axis, align_corners: bool, filter: &Filter) -> Result<Value> {
     let dtype = imp.b.dtype(x);
     let most = most_elements(imp, axis, align_corners, filter.reach);
-    let ratio = ratio(imp, axis, align_corners, dtype)?.build(&mut imp.b)?;
+    let mut ratio = ratio(imp, axis, align_corners, dtype)?;
+    if axis.scale.is_some() && !align_corners {
+        ratio = where_equal(imp, &axis.input, &axis.output, ratio.like(1.0), ratio);
+    }
+    let ratio = ratio.build(&mut imp.b)?;
     let widening = Formula::from(ratio).maximum(1.0);
     let support = &widening * filter.reach as f64;
     let shape = vec![axis.output.clone(), most.clone()];

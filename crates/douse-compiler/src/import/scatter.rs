@@ -101,8 +101,13 @@ pub fn reduced(
         }
         Reduce::Prod => {
             let base = start(imp, 1)?;
-            let combine = if dtype.is_bool() { Combine::And } else { Combine::Prod };
-            base.scattered(imp, &t.source, &t.indices, t.map.clone(), Some(combine))
+            if dtype.is_bool() {
+                return base.scattered(imp, &t.source, &t.indices, t.map.clone(), Some(Combine::And));
+            }
+            // Eager PyTorch multiplies half in float32 where each element has an index, in half where each slice has one.
+            let wide = if a.target.contains("index_reduce") { dtype } else { imp.compute_dtype(dtype) };
+            let (base, source) = (base.cast(imp, wide)?, t.source.cast(imp, wide)?);
+            base.scattered(imp, &source, &t.indices, t.map.clone(), Some(Combine::Prod))?.cast(imp, dtype)
         }
         Reduce::Max | Reduce::Min => {
             // Without the base, any of the sources that go to a place will do as its first value.

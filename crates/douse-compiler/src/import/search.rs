@@ -81,7 +81,14 @@ fn is_in(imp: &mut Importer, a: &Args) -> Result<Val> {
     let tests = imp.b.reshape(tests, vec![count.clone()])?;
     let many = count.as_int().is_some_and(|n| n > FEW);
     let found = if many {
-        let (tests, _) = sorted(imp, tests, false);
+        let (mut tests, _) = sorted(imp, tests, false);
+        if imp.b.dtype(tests).is_float() {
+            // NaNs equal nothing and would lead the search astray: the smallest number stands for them.
+            let smallest = imp.b.select_index(tests, 0, &Expr::int(0))?;
+            let nan = imp.b.unary(Unary::IsNan, tests)?;
+            let numbers = imp.b.select(nan, smallest, tests)?;
+            (tests, _) = sorted(imp, numbers, false);
+        }
         let at = imp.b.search_sorted(tests, x, false)?;
         let at = imp.b.binary_scalar(Binary::Minimum, at, Scalar::Int(count.constant() - 1))?;
         let near = imp.b.take(tests, 0, at)?;

@@ -82,13 +82,6 @@ pub(super) fn known(target: &str) -> bool {
         || copied(target).is_some_and(|name| find(&name).is_some())
 }
 
-/// The names of all operators, sorted.
-pub(super) fn names() -> Vec<&'static str> {
-    let mut names: Vec<_> = INDEX.keys().copied().collect();
-    names.sort_unstable();
-    names
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ use douse_ir::{Value, coordinates};
 
 use super::args::{Args, Val};
 use super::data::Data;
+use super::host::read;
 use super::importer::{Importer, Row};
 use super::index::{checked, element};
 use super::search::read_size;
@@ -26,6 +27,7 @@ pub const ROWS: &[Row] = &[
     ("aten.repeat_interleave.Tensor", repeat_indices),
     ("aten.repeat_interleave.self_Tensor", repeat_by_counts),
     ("aten.one_hot.default", one_hot),
+    ("aten.tensor_split.tensor_indices_or_sections", split_at_values),
 ];
 
 /// Whether elements are not zero; a complex one is where a part is.
@@ -315,4 +317,23 @@ fn one_hot(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = imp.b.remap(x, shape, coordinates(rank))?;
     let hit = imp.b.binary(Binary::Eq, place, x)?;
     Ok(imp.b.cast(hit, DType::I64).into())
+}
+
+/// Pieces between indices that a tensor holds.
+fn split_at_values(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let indices = imp.value(a, "tensor_indices_or_sections")?;
+    let count = match imp.b.shape(indices) {
+        [count] => count.as_int(),
+        _ => None,
+    };
+    let count = count.ok_or_else(|| a.unsupported("a number of pieces known only at run time"))?;
+    let mut list = Vec::new();
+    for i in 0..count {
+        let index = imp.b.select_index(indices, 0, &Expr::int(i))?;
+        let index = imp.b.cast(index, DType::I64);
+        list.push(Val::Int(read(imp, index)?));
+    }
+    let mut values: Vec<(String, Val)> = a.values.iter().filter(|(n, _)| n == "self" || n == "dim").cloned().collect();
+    values.push(("indices".to_string(), Val::List(list)));
+    imp.call(&Args { target: "aten.tensor_split.indices".to_string(), values })
 }

@@ -3,8 +3,13 @@
 //! Bool stands as bytes of 0 and 1 and is read as `u8`.
 
 use bytemuck::Pod;
+use douse_core::Result;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+
+use super::gemm::Matrix;
+use super::matvec;
+use super::work::Work;
 
 /// An element that can be stored, compared and sorted.
 pub trait Element: Pod + Send + Sync + PartialEq {
@@ -41,6 +46,11 @@ pub trait Float: Element {
     /// The slice itself, where the dtype is its own wide dtype.
     fn as_wide(slice: &[Self]) -> Option<&[Self::Wide]>;
     fn as_wide_mut(slice: &mut [Self]) -> Option<&mut [Self::Wide]>;
+
+    /// `out[j] = sum_k x[k] * b[k, first + j]`, where the columns of `b` have no gaps.
+    fn dots(x: &[Self::Wide], b: Matrix<'_, Self>, first: usize, out: &mut [Self::Wide]);
+    /// `out[j] += sum_k x[k] * b[k, first + j]`, where the rows of `b` have no gaps.
+    fn add_sums(x: &[Self::Wide], b: Matrix<'_, Self>, first: usize, out: &mut [Self::Wide]);
 }
 
 /// A dtype that arithmetic is done in: float32 or float64.
@@ -55,6 +65,9 @@ pub trait Real:
     /// Replaces each element x by exp(x - max) and returns the sum of the results. Meant to be called where vector
     /// instructions are enabled.
     fn exp_minus(row: &mut [Self], max: Self) -> Self;
+
+    /// `out = a @ b`, rows of `out` without gaps; on all threads.
+    fn product(a: Matrix<'_, Self>, b: Matrix<'_, Self>, out: &mut [Self], work: &Work) -> Result<()>;
 }
 
 /// The order of a float as an unsigned number of the same width.
@@ -111,7 +124,7 @@ integers! {
 }
 
 macro_rules! reals {
-    ($($t:ident $word:ident $exp:path;)*) => {$(
+    ($($t:ident $word:ident $exp:path, $dots:ident $sums:ident $product:path;)*) => {$(
         impl Element for $t {
             const KEY_BITS: u32 = <$word>::BITS;
 
@@ -168,6 +181,14 @@ macro_rules! reals {
             fn as_wide_mut(slice: &mut [$t]) -> Option<&mut [$t]> {
                 Some(slice)
             }
+
+            fn dots(x: &[$t], b: Matrix<'_, $t>, first: usize, out: &mut [$t]) {
+                matvec::$dots(x, b, first, out);
+            }
+
+            fn add_sums(x: &[$t], b: Matrix<'_, $t>, first: usize, out: &mut [$t]) {
+                matvec::$sums(x, b, first, out);
+            }
         }
 
         impl Real for $t {
@@ -187,13 +208,17 @@ macro_rules! reals {
             fn exp_minus(row: &mut [$t], max: $t) -> $t {
                 $exp(row, max)
             }
+
+            fn product(a: Matrix<'_, $t>, b: Matrix<'_, $t>, out: &mut [$t], work: &Work) -> Result<()> {
+                $product(a, b, out, work)
+            }
         }
     )*};
 }
 
 reals! {
-    f32 u32 super::simd::exp_minus_f32;
-    f64 u64 super::simd::exp_minus_f64;
+    f32 u32 super::simd::exp_minus_f32, dots_f32 add_sums_f32 super::product::multiply;
+    f64 u64 super::simd::exp_minus_f64, dots_f64 add_sums_f64 super::product::by_crate;
 }
 
 #[inline(always)]
@@ -234,7 +259,7 @@ fn narrow_bf16(from: &[f32], to: &mut [bf16]) {
 }
 
 macro_rules! halves {
-    ($($t:ident $widen:ident $narrow:ident;)*) => {$(
+    ($($t:ident $widen:ident $narrow:ident $dots:path;)*) => {$(
         impl Element for $t {
             const KEY_BITS: u32 = 16;
 
@@ -278,13 +303,21 @@ macro_rules! halves {
             fn as_wide_mut(_: &mut [$t]) -> Option<&mut [f32]> {
                 None
             }
+
+            fn dots(x: &[f32], b: Matrix<'_, $t>, first: usize, out: &mut [f32]) {
+                $dots(x, b, first, out);
+            }
+
+            fn add_sums(x: &[f32], b: Matrix<'_, $t>, first: usize, out: &mut [f32]) {
+                matvec::add_sums_widened(x, b, first, out);
+            }
         }
     )*};
 }
 
 halves! {
-    f16 widen_f16 narrow_f16;
-    bf16 widen_bf16 narrow_bf16;
+    f16 widen_f16 narrow_f16 matvec::dots_widened;
+    bf16 widen_bf16 narrow_bf16 matvec::dots_bf16;
 }
 
 #[cfg(test)]

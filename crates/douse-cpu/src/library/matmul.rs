@@ -2,8 +2,8 @@
 
 use douse_core::{Error, Result};
 
-use super::element::{Float, Number};
-use super::gemm::{Matrix, MatrixMut, gemm};
+use super::element::{Float, Number, Real};
+use super::gemm::Matrix;
 use super::matvec::vector_matrix;
 use super::simd::{axpy, vectorised};
 use super::tensor::{Offsets, Tensor, TensorMut};
@@ -109,15 +109,10 @@ fn matrix<T: Float>(a: Matrix<'_, T>, b: Matrix<'_, T>, out: &mut [T], work: &Wo
             return Ok(());
         }
     }
-    let parallel = work.threads() > 1;
-    let run = |out: &mut [T::Wide], a: Matrix<'_, T::Wide>, b: Matrix<'_, T::Wide>, row_stride: usize| {
-        let out = MatrixMut::rows(out, m, b.cols, row_stride);
-        work.threads.install(|| gemm(a, b, out, T::Wide::ONE, false, parallel))
-    };
     if let (Some(a_data), Some(b_data), Some(out)) = (T::as_wide(a.data), T::as_wide(b.data), T::as_wide_mut(out)) {
         let a = Matrix { data: a_data, ..relocate(&a) };
         let b = Matrix { data: b_data, ..relocate(&b) };
-        return run(out, a, b, n);
+        return T::Wide::product(a, b, out, work);
     }
     // Widened by blocks of columns of b that stay in the cache.
     let cols = (COLUMN_BLOCK / a.cols.max(1)).clamp(16, 512).min(n);
@@ -133,9 +128,9 @@ fn matrix<T: Float>(a: Matrix<'_, T>, b: Matrix<'_, T>, out: &mut [T], work: &Wo
         widen_matrix(block, wide_b, work);
         let wide_out = &mut wide_out[..m * width];
         let right = Matrix::rows(wide_b, width, a.cols, a.cols).transposed();
-        run(wide_out, Matrix::rows(&wide_a, m, a.cols, a.cols), right, width)?;
+        T::Wide::product(Matrix::rows(&wide_a, m, a.cols, a.cols), right, wide_out, work)?;
         for (row, out) in wide_out.chunks_exact(width).zip(out.chunks_exact_mut(n)) {
-            vectorised(|| T::narrow(row, &mut out[first..first + width]));
+            vectorised!(T::narrow(row, &mut out[first..first + width]));
         }
     }
     Ok(())
@@ -168,7 +163,7 @@ fn widen_matrix<T: Float>(from: Matrix<'_, T>, to: &mut [T::Wide], work: &Work) 
         for (r, row) in to.chunks_exact_mut(cols).enumerate() {
             let start = offset(from.offset, i * rows + r, from.row_stride);
             if from.col_stride == 1 {
-                vectorised(|| T::widen(&from.data[start..start + cols], row));
+                vectorised!(T::widen(&from.data[start..start + cols], row));
             } else {
                 for (j, x) in row.iter_mut().enumerate() {
                     *x = from.data[offset(start, j, from.col_stride)].to_wide();
@@ -205,7 +200,7 @@ pub fn matmul_int<T: Number>(a: Tensor<'_, T>, b: Tensor<'_, T>, mut out: Tensor
         work.each_chunk(out, n, |row, out| {
             let a = &a[row * k..][..k];
             let b = &b[row / m * k * n..][..k * n];
-            vectorised(|| {
+            vectorised!({
                 out.fill(T::ZERO);
                 if n == 1 {
                     out[0] = super::simd::dot(a, b);
@@ -223,7 +218,6 @@ pub fn matmul_int<T: Number>(a: Tensor<'_, T>, b: Tensor<'_, T>, mut out: Tensor
 #[cfg(test)]
 mod tests {
     use super::super::check::{Random, close, strided};
-    use super::super::element::Real;
     use super::*;
     use crate::library::scratch::Scratch;
     use crate::threads::Threads;

@@ -13,6 +13,8 @@ pub mod linalg;
 pub mod matmul;
 mod matvec;
 pub mod nonzero;
+mod panel;
+mod product;
 pub mod run;
 pub mod scratch;
 pub mod search;
@@ -20,6 +22,7 @@ pub mod segment;
 mod simd;
 pub mod sort;
 pub mod tensor;
+mod tile;
 pub mod work;
 
 pub use run::run;

@@ -54,15 +54,16 @@ impl<T: Pod> Deref for Buffer<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        let all: &[T] = bytemuck::cast_slice(&self.words);
-        &all[..self.len]
+        // The words may be more than asked for, and not a whole number of elements.
+        let bytes: &[u8] = bytemuck::cast_slice(&self.words);
+        bytemuck::cast_slice(&bytes[..self.len * size_of::<T>()])
     }
 }
 
 impl<T: Pod> DerefMut for Buffer<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        let all: &mut [T] = bytemuck::cast_slice_mut(&mut self.words);
-        &mut all[..self.len]
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
+        bytemuck::cast_slice_mut(&mut bytes[..self.len * size_of::<T>()])
     }
 }
 

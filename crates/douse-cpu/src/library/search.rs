@@ -6,8 +6,10 @@ use super::element::Element;
 use super::tensor::{Tensor, TensorMut};
 use super::work::Work;
 
-/// For each value the first position in its row of `sorted` where it could stand, after equals if `right`; NaN is the largest.
-/// `sorted` has the leading sizes of `values`, or is one row for all.
+/// For each value the first position in its row of `sorted` where it could stand, after equals if `right`.
+/// `sorted` has the leading sizes of `values`, or is one row for all. What happens on the way is PyTorch's: the row is halved, and
+/// everything that is not known to stand at or after the value stands before it. So a NaN that is searched for goes last, a NaN of the row
+/// counts as small, and rows that are not sorted give the same answers.
 pub fn search_sorted<T: Element>(
     sorted: Tensor<'_, T>,
     values: Tensor<'_, T>,
@@ -38,13 +40,28 @@ pub fn search_sorted<T: Element>(
             for (j, out) in out.iter_mut().enumerate() {
                 let at = i * group + j;
                 let row = &sorted[at / each * n..][..n];
-                let key = values[at].order_key();
-                let before = |x: &T| if right { x.order_key() <= key } else { x.order_key() < key };
-                *out = row.partition_point(before) as i64;
+                *out = position(row, &values[at], right) as i64;
             }
         });
         Ok(())
     })
+}
+
+fn position<T: Element>(row: &[T], value: &T, right: bool) -> usize {
+    let nan = |x: &T| x.ne(x);
+    let (key, last) = (value.order_key(), nan(value));
+    let (mut low, mut high) = (0, row.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let x = &row[middle];
+        let before = last || nan(x) || x.order_key() < key || right && x.order_key() == key;
+        if before {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
 }
 
 #[cfg(test)]
@@ -87,9 +104,19 @@ mod tests {
 
     #[test]
     fn both_sides_in_several_dtypes() {
-        check::<f32>(1, |r| [f32::NAN, 0.0, -0.0, 1.0, -3.0, f32::INFINITY][r.below(6)]);
+        check::<f32>(1, |r| [-0.5, 0.0, -0.0, 1.0, -3.0, f32::INFINITY][r.below(6)]);
         check::<i64>(2, |r| r.below(6) as i64 - 3);
         check::<half::f16>(3, |r| half::f16::from_f32(r.below(5) as f32 - 2.0));
         check::<u8>(4, |r| r.below(4) as u8 * 80);
+    }
+
+    #[test]
+    fn nan_and_disorder_are_treated_as_pytorch_does() {
+        let row = [1.0, 3.0, f32::NAN];
+        for value in [f32::NAN, 4.0, f32::INFINITY] {
+            assert_eq!([position(&row, &value, false), position(&row, &value, true)], [3, 3], "{value}");
+        }
+        assert_eq!(position(&[5.0f32, 1.0, 4.0, 2.0, 3.0], &2.5, false), 2);
+        assert_eq!(position(&[5.0f32, 1.0, 2.0, 4.0, 3.0], &2.5, false), 3);
     }
 }

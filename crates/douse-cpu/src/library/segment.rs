@@ -64,7 +64,7 @@ pub fn segment_reduce<T: Float>(
             let empty_mean = reduction.mean && first == last && reduction.initial.is_none();
             let start = if empty_mean { T::Wide::from_f64(f64::NAN) } else { start };
             let mut sums = work.scratch.take::<T::Wide>(inner);
-            vectorised(|| {
+            vectorised!({
                 sums.fill(start);
                 for row in src[(batch * rows + first) * inner..(batch * rows + last) * inner].chunks_exact(inner) {
                     for (sum, x) in sums.iter_mut().zip(row) {

@@ -5,14 +5,34 @@
 
 use super::element::{Number, Real};
 
-/// Partial sums kept side by side: enough for four AVX-512 registers of float32.
-const LANES: usize = 64;
+/// Partial sums kept side by side: two AVX-512 registers of float32.
+const LANES: usize = 32;
 
-/// Runs `f`, compiled for the widest vector instructions there are. What `f` calls must be inlined into it.
-#[inline(always)]
-pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(f)
+/// Evaluates an expression, compiled for the widest vector instructions there are. What it calls must be `#[inline(always)]`: what is not
+/// inlined is compiled for the least of processors. (A macro, because a function could not ask that of the closure it is given.)
+macro_rules! vectorised {
+    ($body:expr) => {
+        pulp::Arch::new().dispatch($crate::library::simd::Body(
+            #[inline(always)]
+            || $body,
+        ))
+    };
 }
+
+/// What [`vectorised`] evaluates. Called through `FnMut`, which is the closure itself; `FnOnce` would put a function of its own around it
+/// that is not always inlined.
+pub struct Body<F>(pub F);
+
+impl<R, F: FnMut() -> R> pulp::WithSimd for Body<F> {
+    type Output = R;
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(mut self, _: S) -> R {
+        (self.0)()
+    }
+}
+
+pub(super) use vectorised;
 
 /// The sum of products over the shorter length.
 #[inline(always)]

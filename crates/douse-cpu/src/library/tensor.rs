@@ -213,6 +213,24 @@ impl<'a, T> TensorMut<'a, T> {
     }
 }
 
+/// With the second element moved to the end.
+fn rotated<T: Copy>(from: &[T]) -> Vec<T> {
+    [&from[..1], &from[2..], &from[1..2]].concat()
+}
+
+impl<T> TensorMut<'_, T> {
+    /// The elements as a slice where they are contiguous with the second dimension moved to the end (channels last), and not as they
+    /// stand.
+    pub fn as_rotated_slice(&mut self) -> Option<&mut [T]> {
+        if self.rank() < 3 || self.numel() == 0 || is_contiguous(self.sizes, self.strides) {
+            return None;
+        }
+        let (sizes, strides) = (rotated(self.sizes), rotated(self.strides));
+        let len = numel(&sizes);
+        is_contiguous(&sizes, &strides).then(|| &mut self.data[self.offset..self.offset + len])
+    }
+}
+
 impl<T: Pod> TensorMut<'_, T> {
     /// Runs `write` on a slice for all elements in row-major order: the memory itself where it is contiguous, otherwise a
     /// buffer that is copied to its place afterwards.

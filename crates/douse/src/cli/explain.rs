@@ -109,7 +109,7 @@ fn summary(plan: &Plan) -> String {
         show::bytes(arena),
     );
     if unplaced > 0 {
-        text += &format!(", {unplaced} temporaries placed when sizes are known");
+        text += &format!(", {unplaced} temporaries placed when running");
     }
     text + "\n"
 }

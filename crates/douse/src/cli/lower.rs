@@ -50,8 +50,12 @@ impl Lower {
             (None, Some(model)) => model.with_extension("pte"),
             (None, None) => return Err(Failure::Usage("-o is needed when there is no MODEL".into())),
         };
-        let options =
-            LowerOptions { fuse: !self.unfused, drop_asserts: self.drop_asserts, data_file: self.data.clone() };
+        let options = LowerOptions {
+            fuse: !self.unfused,
+            drop_asserts: self.drop_asserts,
+            data_file: self.data.clone(),
+            ..LowerOptions::default()
+        };
         let start = Instant::now();
         let names: Vec<String> = methods.iter().map(|(_, path)| path.display().to_string()).collect();
         let spinner = progress::spinner(format!("lowering {}", names.join(", ")));

@@ -2,6 +2,7 @@
 
 mod case;
 mod compare;
+mod first_difference;
 mod report;
 mod runner;
 
@@ -33,6 +34,9 @@ pub struct Verify {
     /// Write each program to a file and run that, to test the file too
     #[arg(long)]
     through_file: bool,
+    /// For wrong answers, name the first node whose value differs between the fused and the unfused program
+    #[arg(long)]
+    first_difference: bool,
     /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -62,7 +66,8 @@ impl Verify {
         let workers = if many { threads } else { 1 };
         let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).stack_size(STACK).build();
         let pool = pool.map_err(|e| Failure::No(format!("{workers} threads do not start: {e}")))?;
-        let options = runner::Options { lower, load, through_file: self.through_file };
+        let options =
+            runner::Options { lower, load, through_file: self.through_file, first_difference: self.first_difference };
         let bar = progress::bar(cases.len());
         let failed = AtomicUsize::new(0);
         runner::quiet_panics();

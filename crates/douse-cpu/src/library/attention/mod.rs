@@ -146,7 +146,7 @@ pub fn attention<T: Float>(step: Attention<'_, T>, work: &Work) -> Result<()> {
         None => {
             let mut wide = work.scratch.take(out.len());
             run(&mut wide)?;
-            vectorised(|| T::narrow(&wide, out));
+            vectorised!(T::narrow(&wide, out));
             Ok(())
         }
     })

@@ -8,7 +8,6 @@ use std::ops::Range;
 
 use super::super::element::{Float, Number, Real};
 use super::super::gemm::{Matrix, MatrixMut, gemm};
-use super::super::matvec::{add_sums, dots};
 use super::super::scratch::Buffer;
 use super::super::simd::{max, scale, vectorised};
 use super::super::work::Work;
@@ -141,7 +140,7 @@ impl<T: Float> Rows<'_, T> {
             let width = block.min(keys.end - first);
             let scores = &mut scores[..count * width];
             products.scores(&query, first, width, self.scale, scores)?;
-            vectorised(|| self.weigh(first, width, scores, &mut states, out));
+            vectorised!(self.weigh(first, width, scores, &mut states, out));
             products.add_values(scores, first, width, out)?;
         }
         for (state, out) in states.iter().zip(out.chunks_exact_mut(value_size)) {
@@ -244,7 +243,7 @@ impl<'a, T: Float> Products<'a, T> {
         for (i, to) in to.chunks_exact_mut(cols.max(1)).take(rows).enumerate() {
             let start = at(matrix.offset, i, matrix.row_stride);
             if matrix.col_stride == 1 {
-                vectorised(|| T::widen(&matrix.data[start..start + cols], to));
+                vectorised!(T::widen(&matrix.data[start..start + cols], to));
             } else {
                 for (j, to) in to.iter_mut().enumerate() {
                     *to = matrix.data[at(start, j, matrix.col_stride)].to_wide();
@@ -306,16 +305,14 @@ fn score_rows<T: Float>(query: &[T::Wide], key: Matrix<'_, T>, count: usize, by:
     let size = key.cols;
     for (r, scores) in scores.chunks_exact_mut(key.rows).take(count).enumerate() {
         let query = &query[r * size..][..size];
-        vectorised(|| {
-            dots(query, key.transposed(), 0, scores);
-            scale(by, scores);
-        });
+        T::dots(query, key.transposed(), 0, scores);
+        vectorised!(scale(by, scores));
     }
 }
 
 fn add_rows<T: Float>(weights: &[T::Wide], value: Matrix<'_, T>, out: &mut [T::Wide]) {
     for (weights, out) in weights.chunks_exact(value.rows).zip(out.chunks_exact_mut(value.cols)) {
-        vectorised(|| add_sums(weights, value, 0, out));
+        T::add_sums(weights, value, 0, out);
     }
 }
 

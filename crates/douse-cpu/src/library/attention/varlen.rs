@@ -114,7 +114,7 @@ pub fn attention<T: Float>(step: Packed<'_, T>, work: &Work) -> Result<()> {
     }
     attend_all(tasks, work)?;
     let mut narrow = work.scratch.take::<T>(wide.len());
-    vectorised(|| T::narrow(&wide, &mut narrow));
+    vectorised!(T::narrow(&wide, &mut narrow));
     let (sizes, strides) = (out.sizes(), out.strides());
     let offset = out.offset();
     let sizes = [sizes[1], sizes[0], sizes[2]];

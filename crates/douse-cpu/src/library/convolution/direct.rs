@@ -23,7 +23,7 @@ pub fn convolve<T: Number>(g: &Geometry, input: &[T], weight: &[T], bias: Option
         for c in 0..channels_in {
             let input = &input[((image * g.groups + group) * g.in_channels + c) * in_plane..][..in_plane];
             let weight = &weight[(channel * g.in_channels + c) * g.taps()..][..g.taps()];
-            vectorised(|| add_plane(g, input, weight, out));
+            vectorised!(add_plane(g, input, weight, out));
         }
     });
 }

@@ -1,15 +1,15 @@
 //! Convolutions in one to three dimensions.
 //!
-//! Float32 runs as products of weights and panels of the input ([`product`]), depthwise convolutions as loops over lines
-//! ([`direct`]). 16-bit floats are widened to float32 and rounded once; other dtypes take the loops. A transposed convolution
+//! Float32 runs as products of weights and panels of the input ([`product`]); depthwise convolutions, and others with few channels a
+//! group, as sums over padded lines ([`flat`]). 16-bit floats are widened to float32 and rounded once; other dtypes take the loops. A transposed convolution
 //! becomes several ordinary ones ([`transposed`]).
 
 pub mod geometry;
 
 mod direct;
+mod flat;
 mod panel;
 mod product;
-mod tile;
 mod transposed;
 
 use bytemuck::Pod;
@@ -18,6 +18,7 @@ use douse_core::Result;
 use super::element::{Float, Number};
 use super::simd::vectorised;
 use super::tensor::{Tensor, TensorMut};
+use super::tile::Layout;
 use super::work::Work;
 use geometry::Geometry;
 
@@ -110,6 +111,14 @@ impl ConvolveFloat for f32 {
         let Operands { input, weight, bias, mut out } = operands;
         let (input, weight) = (input.dense(work.scratch), weight.dense(work.scratch));
         let bias = bias.map(|bias| bias.dense(work.scratch));
+        if !steps.transposed && geometry.groups == 1 && !flat::suits(&geometry) {
+            // Channels last: the product comes out in that order.
+            if let Some(out) = out.as_rotated_slice() {
+                let g = geometry.collapsed();
+                product::convolve(&g, &input, &weight, bias.as_deref(), out, Layout::Columns, work);
+                return Ok(());
+            }
+        }
         out.write(work.scratch, |out| {
             dense(&geometry, steps.transposed, &weight, out, work, |g, weight, out| {
                 convolve_f32(g, &input, weight, bias.as_deref(), out, work);
@@ -119,10 +128,10 @@ impl ConvolveFloat for f32 {
 }
 
 fn convolve_f32(g: &Geometry, input: &[f32], weight: &[f32], bias: Option<&[f32]>, out: &mut [f32], work: &Work) {
-    if g.out_channels < 4 && g.in_channels < 4 {
-        direct::convolve(g, input, weight, bias, out, work);
+    if flat::suits(g) {
+        flat::convolve(g, input, weight, bias, out, work);
     } else {
-        product::convolve(g, input, weight, bias, out, work);
+        product::convolve(g, input, weight, bias, out, Layout::Rows, work);
     }
 }
 
@@ -135,7 +144,7 @@ macro_rules! through_float32 {
                 let widen = |from: &Tensor<'_, $t>| {
                     let dense = from.dense(work.scratch);
                     let mut wide = work.scratch.take::<f32>(dense.len());
-                    vectorised(|| <$t>::widen(&dense, &mut wide));
+                    vectorised!(<$t>::widen(&dense, &mut wide));
                     wide
                 };
                 let (input, weight) = (widen(&input), widen(&weight));
@@ -145,7 +154,7 @@ macro_rules! through_float32 {
                     convolve_f32(g, &input, weight, bias.as_deref(), out, work);
                 })?;
                 out.write(work.scratch, |out| {
-                    vectorised(|| <$t>::narrow(&wide, out));
+                    vectorised!(<$t>::narrow(&wide, out));
                     Ok(())
                 })
             }
@@ -333,6 +342,40 @@ mod tests {
     #[test]
     fn integers() {
         check(5, 60, 0.0, |x| (x * 7.0) as i32, |x| x as f64, convolve_int);
+    }
+
+    #[test]
+    fn channels_last() {
+        // The result of a tensor whose channels lie together is that of one whose channels are apart, for each way to convolve.
+        let mut random = Random::new(7);
+        let (scratch, threads) = (Scratch::default(), Threads::new(2).unwrap());
+        let work = Work { scratch: &scratch, threads: &threads };
+        for (groups, outs, transposed) in [(1, 20, false), (1, 70, false), (4, 8, false), (1, 12, true)] {
+            let input: Vec<f32> = (0..2 * 8 * 5 * 7).map(|_| random.float() as f32).collect();
+            let weight: Vec<f32> = (0..8 * outs * 9 / groups).map(|_| random.float() as f32).collect();
+            let (input_sizes, out_sizes) = ([2, 8, 5, 7], [2, outs, 5, 7]);
+            let weight_sizes = if transposed { [8, outs, 3, 3] } else { [outs, 8 / groups, 3, 3] };
+            let weight_strides = super::super::tensor::contiguous_strides(&weight_sizes);
+            let last = |channels: usize| [35 * channels as isize, 1, 7 * channels as isize, channels as isize];
+            let first = |channels: usize| [35 * channels as isize, 35, 7, 1];
+            let run = |input: &[f32], input_strides: [isize; 4], out_strides: [isize; 4]| {
+                let mut out = vec![f32::NAN; 2 * outs * 35];
+                let operands = Operands {
+                    input: Tensor::new(input, 0, &input_sizes, &input_strides).unwrap(),
+                    weight: Tensor::new(&weight, 0, &weight_sizes, &weight_strides).unwrap(),
+                    bias: None,
+                    out: TensorMut::new(&mut out, 0, &out_sizes, &out_strides).unwrap(),
+                };
+                let (ones, groups) = ([1, 1], groups as i64);
+                let steps = Steps { stride: &ones, padding: &ones, dilation: &ones, groups, transposed };
+                convolve_float(operands, &steps, &work).unwrap();
+                let out = Tensor::new(&out, 0, &out_sizes, &out_strides).unwrap().dense(&scratch).to_vec();
+                out.into_iter().map(f64::from).collect::<Vec<_>>()
+            };
+            let moved: Vec<f32> = (0..input.len()).map(|i| input[i / 280 * 280 + i % 8 * 35 + i / 8 % 35]).collect();
+            let want = run(&input, first(8), first(outs));
+            close(&run(&moved, last(8), last(outs)), &want, 1e-6, &format!("{groups} groups, {outs} channels"));
+        }
     }
 
     #[test]

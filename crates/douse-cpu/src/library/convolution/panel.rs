@@ -1,99 +1,105 @@
-//! Columns of a convolution's matrix product: what a block of neighbouring outputs sees of the input.
+//! Panels of a convolution's matrix product: what a block of neighbouring outputs sees of the input.
 //!
-//! A panel has a row for each product that an output sums (input channel, then kernel element) and a column for each of up to
-//! [`WIDTH`] outputs; its rows are padded with zeros to a multiple of [`STEP`] columns.
+//! A panel has a row for each product that an output sums (input channel, then kernel element) and a column for each output.
 
 use std::ops::Range;
 
+use super::super::panel::STEP;
 use super::geometry::Geometry;
 
-/// Outputs in a panel: three AVX-512 registers of float32.
-pub const WIDTH: usize = 48;
-
-/// Columns of a panel are a multiple of this.
-pub const STEP: usize = 16;
-
-/// A piece of a panel's outputs that lie in one row of the output.
+/// A piece of a line of the input that a kernel element meets.
 #[derive(Clone, Copy, Debug)]
-struct Run {
-    depth: usize,
-    row: usize,
-    column: usize,
-    /// Where it starts in the panel.
-    start: usize,
+struct Piece {
+    /// In the channel of the input.
+    from: usize,
+    /// In the panel's row.
+    to: usize,
     len: usize,
 }
 
-/// The outputs of a panel.
+/// The outputs of a panel: for each kernel element, where its row comes from. The same for all channels.
 #[derive(Debug)]
 pub struct Outputs {
-    runs: Vec<Run>,
+    /// By kernel element, one after the other.
+    pieces: Vec<Piece>,
+    /// Where the pieces of a kernel element end, and whether they leave gaps, which are zeros.
+    taps: Vec<(usize, bool)>,
     len: usize,
+    /// From one element of a piece to the next.
+    step: usize,
 }
 
 impl Outputs {
     /// The outputs `positions` of a plane, in row-major order.
-    pub fn new(geometry: &Geometry, positions: Range<usize>) -> Outputs {
-        let [_, rows, columns] = geometry.output;
-        let mut runs = Vec::new();
-        let mut at = positions.start;
-        while at < positions.end {
-            let (line, column) = (at / columns, at % columns);
-            let len = (columns - column).min(positions.end - at);
-            runs.push(Run { depth: line / rows, row: line % rows, column, start: at - positions.start, len });
-            at += len;
+    pub fn new(g: &Geometry, positions: Range<usize>) -> Outputs {
+        let [_, rows, columns] = g.output;
+        let [_, kernel_rows, kernel_columns] = g.kernel;
+        let (mut pieces, mut taps) = (Vec::new(), Vec::new());
+        for tap in 0..g.taps() {
+            let mut covered = 0;
+            let mut at = positions.start;
+            while at < positions.end {
+                let (line, column) = (at / columns, at % columns);
+                let len = (columns - column).min(positions.end - at);
+                let z = g.inside(0, line / rows, tap / kernel_columns / kernel_rows);
+                let y = g.inside(1, line % rows, tap / kernel_columns % kernel_rows);
+                if let (Some(z), Some(y)) = (z, y) {
+                    let first = g.position(2, column, tap % kernel_columns);
+                    let inside = g.inside_run(first, len);
+                    if !inside.is_empty() {
+                        let x = first.wrapping_add_unsigned(inside.start * g.stride[2]) as usize;
+                        let from = (z * g.input[1] + y) * g.input[2] + x;
+                        pieces.push(Piece { from, to: at - positions.start + inside.start, len: inside.len() });
+                        covered += inside.len();
+                    }
+                }
+                at += len;
+            }
+            taps.push((pieces.len(), covered < positions.len()));
         }
-        Outputs { runs, len: positions.len() }
-    }
-
-    /// Columns of the panel, padding included.
-    pub fn width(&self) -> usize {
-        self.len.next_multiple_of(STEP)
+        Outputs { pieces, taps, len: positions.len(), step: g.stride[2] }
     }
 
     /// Fills rows `rows` of the panel from the input channels of one group.
-    pub fn pack(&self, geometry: &Geometry, input: &[f32], rows: Range<usize>, panel: &mut [f32]) {
-        let [_, kernel_rows, kernel_columns] = geometry.kernel;
-        let taps = geometry.taps();
-        let plane = geometry.input_plane();
-        let width = self.width();
-        for (k, to) in rows.zip(panel.chunks_exact_mut(width)) {
-            let (channel, tap) = (k / taps, k % taps);
+    pub fn pack(&self, g: &Geometry, input: &[f32], rows: Range<usize>, panel: &mut [f32]) {
+        if rows.is_empty() {
+            return;
+        }
+        let plane = g.input_plane();
+        let width = self.len.next_multiple_of(STEP);
+        let (mut channel, mut tap) = (rows.start / self.taps.len(), rows.start % self.taps.len());
+        for to in panel.chunks_exact_mut(width).take(rows.len()) {
             let input = &input[channel * plane..][..plane];
-            let tap = [tap / kernel_columns / kernel_rows, tap / kernel_columns % kernel_rows, tap % kernel_columns];
-            for run in &self.runs {
-                let to = &mut to[run.start..run.start + run.len];
-                match (geometry.inside(0, run.depth, tap[0]), geometry.inside(1, run.row, tap[1])) {
-                    (Some(depth), Some(row)) => {
-                        let line = (depth * geometry.input[1] + row) * geometry.input[2];
-                        let line = &input[line..line + geometry.input[2]];
-                        fill(geometry, line, geometry.position(2, run.column, tap[2]), to);
-                    }
-                    _ => to.fill(0.0),
-                }
+            let (end, gaps) = self.taps[tap];
+            if gaps || self.len < width {
+                to.fill(0.0);
             }
-            to[self.len..].fill(0.0);
+            let begin = if tap == 0 { 0 } else { self.taps[tap - 1].0 };
+            for piece in &self.pieces[begin..end] {
+                copy(&input[piece.from..], self.step, &mut to[piece.to..piece.to + piece.len]);
+            }
+            tap += 1;
+            if tap == self.taps.len() {
+                (channel, tap) = (channel + 1, 0);
+            }
         }
     }
 }
 
-/// Fills a run from a line of the input that its first output meets at `first`.
+/// Every `step`-th element.
 #[inline(always)]
-fn fill(geometry: &Geometry, line: &[f32], first: isize, to: &mut [f32]) {
-    let step = geometry.stride[2];
-    let inside = geometry.inside_run(first, to.len());
-    to[..inside.start].fill(0.0);
-    to[inside.end..].fill(0.0);
-    if inside.is_empty() {
-        return;
-    }
-    let from = &line[first.wrapping_add_unsigned(inside.start * step) as usize..];
-    let to = &mut to[inside];
+fn copy(from: &[f32], step: usize, to: &mut [f32]) {
     match step {
         1 => to.copy_from_slice(&from[..to.len()]),
         2 => {
-            for (to, pair) in to.iter_mut().zip(from.chunks(2)) {
+            let (pairs, _) = from.as_chunks::<2>();
+            let whole = to.len().min(pairs.len());
+            for (to, pair) in to.iter_mut().zip(pairs) {
                 *to = pair[0];
+            }
+            // The last one may have no neighbour.
+            if let (Some(to), Some(last)) = (to.get_mut(whole), from.get(2 * whole)) {
+                *to = *last;
             }
         }
         _ => {

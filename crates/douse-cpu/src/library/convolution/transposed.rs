@@ -94,13 +94,28 @@ fn pick<T: Copy>(g: &Geometry, part: &Geometry, phase: &[Phase; 3], weight: &[T]
         return;
     }
     let [_, rows, columns] = part.kernel;
-    for (i, to) in to.chunks_exact_mut(taps).enumerate() {
-        let (group, o, c) = (i / g.in_channels / g.out_channels, i / g.in_channels % g.out_channels, i % g.in_channels);
-        let from = &weight[((group * g.in_channels + c) * g.out_channels + o) * g.taps()..][..g.taps()];
-        for (tap, to) in to.iter_mut().enumerate() {
+    let places: Vec<usize> = (0..taps)
+        .map(|tap| {
             let index = [tap / columns / rows, tap / columns % rows, tap % columns];
             let [z, y, x] = std::array::from_fn(|d| phase[d].last - index[d] * phase[d].step);
-            *to = from[(z * g.kernel[1] + y) * g.kernel[2] + x];
+            (z * g.kernel[1] + y) * g.kernel[2] + x
+        })
+        .collect();
+    let (from_taps, depth) = (g.taps(), part.depth());
+    let (froms, tos) = (g.in_channels * g.out_channels * from_taps, g.out_channels * depth);
+    for (from, to) in weight.chunks_exact(froms).zip(to.chunks_exact_mut(tos)) {
+        // Blocks of output channels, so that what is read and what is written both stay in the cache.
+        for first in (0..g.out_channels).step_by(16) {
+            let count = (g.out_channels - first).min(16);
+            for c in 0..g.in_channels {
+                for (tap, place) in places.iter().enumerate() {
+                    let from = &from[(c * g.out_channels + first) * from_taps + place..];
+                    let to = &mut to[first * depth + c * taps + tap..];
+                    for o in 0..count {
+                        to[o * depth] = from[o * from_taps];
+                    }
+                }
+            }
         }
     }
 }

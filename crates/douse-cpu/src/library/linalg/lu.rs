@@ -36,7 +36,7 @@ impl Lu {
             if row[k] == 0.0 {
                 continue;
             }
-            vectorised(|| {
+            vectorised!({
                 for other in below.chunks_exact_mut(n) {
                     let factor = other[k] / row[k];
                     other[k] = factor;
@@ -76,7 +76,7 @@ impl Lu {
             return Vec::new();
         }
         let mut x: Vec<f64> = self.order.iter().flat_map(|row| b[row * k..][..k].iter().copied()).collect();
-        vectorised(|| {
+        vectorised!({
             for i in 0..n {
                 let (solved, rest) = x.split_at_mut(i * k);
                 for (j, row) in solved.chunks_exact(k).enumerate() {

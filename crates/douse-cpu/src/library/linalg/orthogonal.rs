@@ -22,7 +22,7 @@ pub fn svd(m: usize, n: usize, a: &[f64]) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
         for p in 0..n {
             for q in p + 1..n {
                 let (x, y) = (&columns[p * m..][..m], &columns[q * m..][..m]);
-                let (xx, yy, xy) = vectorised(|| (dot(x, x), dot(y, y), dot(x, y)));
+                let (xx, yy, xy) = vectorised!((dot(x, x), dot(y, y), dot(x, y)));
                 if xy == 0.0 || xy.abs() <= f64::EPSILON * (xx * yy).sqrt() || !xy.is_finite() {
                     continue;
                 }
@@ -123,7 +123,7 @@ pub fn qr(m: usize, n: usize, a: &[f64]) -> (Vec<f64>, Vec<f64>) {
 
 /// `x -= tau v (v . x)`
 fn reflect(v: &[f64], tau: f64, x: &mut [f64]) {
-    vectorised(|| {
+    vectorised!({
         let along = dot(v, x);
         axpy(-tau * along, v, x);
     });

@@ -53,6 +53,23 @@ pub fn compare(case: &Case, arg: &Arg, got: &Value) -> Result<Option<Difference>
     Ok(Some(largest(want, &wanted, &gotten, &right)))
 }
 
+/// Compares two tensors elementwise, relatively; `None` where they are alike.
+pub fn alike(want: &HostTensor, got: &HostTensor, rtol: f64) -> Option<Difference> {
+    if got.dtype() != want.dtype() || got.sizes() != want.sizes() {
+        return Some(Difference::of_kind(format!(
+            "{} {:?} and {} {:?}",
+            got.dtype(),
+            got.sizes(),
+            want.dtype(),
+            want.sizes()
+        )));
+    }
+    let (wanted, gotten) = (element::elements(want), element::elements(got));
+    let right = |want: Scalar, got: Scalar| if rtol == 0.0 { exactly(want, got) } else { close(want, got, rtol, rtol) };
+    let same = wanted.iter().zip(&gotten).all(|(want, got)| right(*want, *got));
+    (!same).then(|| largest(want, &wanted, &gotten, &right))
+}
+
 /// As Python's `==` compares plain values; NaN equals NaN.
 fn plain(want: &Value, got: &Value) -> bool {
     let number = |value: &Value| match value {

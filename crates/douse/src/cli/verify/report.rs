@@ -65,6 +65,16 @@ impl Verdict {
         Verdict::Wrong { reason, call: None, output: Some(output), difference: Some(difference) }
     }
 
+    /// Says more about what is wrong.
+    pub fn and(self, more: &str) -> Verdict {
+        match self {
+            Verdict::Wrong { reason, call, output, difference } => {
+                Verdict::Wrong { reason: format!("{reason}; {more}"), call, output, difference }
+            }
+            other => other,
+        }
+    }
+
     /// Says in which call.
     pub fn in_call(self, number: usize) -> Verdict {
         match self {

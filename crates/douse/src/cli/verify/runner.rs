@@ -8,13 +8,16 @@ use douse::{Code, Error, LoadOptions, LowerOptions, Method, MethodMeta, Program,
 
 use super::case::{Call, Case, Location};
 use super::compare::{compare, holds, other_layout};
+use super::first_difference;
 use super::report::{Outcome, Verdict};
 use crate::cli::run::run_call;
 
+#[derive(Clone)]
 pub struct Options {
     pub lower: LowerOptions,
     pub load: LoadOptions,
     pub through_file: bool,
+    pub first_difference: bool,
 }
 
 thread_local! {
@@ -61,14 +64,20 @@ fn run_case(location: &Location, options: &Options) -> Verdict {
         let verdict = run_one(&case, call, &mut method, &meta, &mut before, &mut layouts);
         match verdict {
             Err(error) => return Verdict::refused(&error.at(format!("call {number}"))),
-            Ok(Some(verdict)) => return verdict.in_call(number),
+            Ok(Some(verdict)) => {
+                let verdict = verdict.in_call(number);
+                if !options.first_difference {
+                    return verdict;
+                }
+                return verdict.and(&first_difference::describe(location, &case, options, number));
+            }
             Ok(None) => {}
         }
     }
     Verdict::Passed { calls: case.calls.len(), other_layouts: layouts }
 }
 
-fn load(location: &Location, options: &Options) -> Result<(Method, MethodMeta), Refused> {
+pub fn load(location: &Location, options: &Options) -> Result<(Method, MethodMeta), Refused> {
     let lowered = lower_methods(&[("forward", &location.program())], &options.lower)?;
     let program = if options.through_file {
         let path = std::env::temp_dir().join(format!(

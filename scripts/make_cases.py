@@ -1,0 +1,384 @@
+"""Makes the golden cases of tests/cases: small programs, exported, with what eager PyTorch answers.
+
+    python scripts/make_cases.py [NAME ...]        # needs torch and safetensors
+
+A case is NAME.pt2 (the program), NAME.case.json (the calls and their answers) and NAME.safetensors (the tensors they name); the format is described in
+tests/README.md. Calls run in order on one loaded program, so state carries over. Each case is kept below 50 KB.
+"""
+import copy
+import json
+import math
+import pathlib
+import re
+import sys
+import zlib
+
+import torch
+import torch.nn.functional as F
+import torch.utils._pytree as pytree
+from safetensors.torch import save_file
+from torch import nn
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests" / "cases"
+TOLERANCE = {
+    torch.float64: (1e-7, 1e-7), torch.float32: (1.3e-5, 1e-5), torch.float16: (2e-3, 2e-3), torch.bfloat16: (1.6e-2, 1e-2),
+    torch.complex64: (1.3e-5, 1e-5),
+}
+CASES = {}
+
+
+def case(**dynamic):
+    """Registers a function that returns (module or function, list of calls); a call is a tuple of arguments, or (reason, arguments) when it must be refused.
+    Keyword arguments are dynamic shapes by argument name."""
+
+    def add(build):
+        CASES[build.__name__] = (build, dynamic)
+        return build
+
+    return add
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
+class Refused(tuple):
+    reason = ""
+
+
+def refused(reason, *args):
+    call = Refused(args)
+    call.reason = reason
+    return call
+
+
+def record(name, build, dynamic):
+    torch.manual_seed(zlib.crc32(name.encode()))
+    module, calls = build()
+    module = (module if isinstance(module, nn.Module) else Function(module)).eval()
+    first = next(c for c in calls if not isinstance(c, Refused))
+    names = list(__import__("inspect").signature(module.forward).parameters)
+    shapes = {n: dynamic.get(n) for n in names} if dynamic else None
+    copies = lambda args: pytree.tree_map(lambda v: copy.deepcopy(v) if isinstance(v, torch.Tensor) else v, args)
+    with torch.no_grad():
+        program = torch.export.export(copy.deepcopy(module), copies(tuple(first)), dynamic_shapes=shapes, strict=False)
+        for graph in (m.graph for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)):
+            for node in graph.nodes:
+                if trace := node.meta.get("stack_trace"):
+                    node.meta["stack_trace"] = re.sub(r'"[^"]*?/(site-packages/|scripts/)', r'"\1', trace)
+        tensors, recorded = {}, []
+
+        def argument(key, value):
+            if isinstance(value, torch.Tensor):
+                tensors[key] = value.detach().contiguous().clone()
+                return {"tensor": key, "stride": list(value.stride())}
+            if value is None:
+                return {"none": True}
+            if isinstance(value, bool):
+                return {"bool": value}
+            if isinstance(value, int):
+                return {"int": value}
+            if isinstance(value, float):
+                return {"float": value if math.isfinite(value) else str(value)}
+            return {"str": value}
+
+        for n, call in enumerate(calls):
+            entry = {"inputs": [argument(f"c{n}.i{i}", v) for i, v in enumerate(pytree.tree_leaves(tuple(call)))]}
+            if isinstance(call, Refused):
+                entry["error"] = call.reason
+            else:
+                entry["outputs"] = []
+                for i, value in enumerate(pytree.tree_leaves(module(*copies(tuple(call))))):
+                    output = argument(f"c{n}.o{i}", value)
+                    if isinstance(value, torch.Tensor) and value.dtype in TOLERANCE:
+                        output["rtol"], output["atol"] = TOLERANCE[value.dtype]
+                    entry["outputs"].append(output)
+            recorded.append(entry)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    torch.export.save(program, FOLDER / f"{name}.pt2")
+    save_file(tensors, FOLDER / f"{name}.safetensors")
+    text = json.dumps({"origin": "scripts/make_cases.py", "torch": torch.__version__.split("+")[0], "calls": recorded}, indent=1)
+    (FOLDER / f"{name}.case.json").write_text(text + "\n")
+    size = sum((FOLDER / f"{name}{end}").stat().st_size for end in (".pt2", ".safetensors", ".case.json"))
+    assert size < 100_000, f"{name} has {size} bytes"
+
+
+ROWS = {"x": {0: torch.export.Dim("rows")}}
+
+
+@case(**ROWS)
+def pointwise_chain():
+    scale = torch.randn(8)
+    return lambda x: F.silu(x * scale + 1).clamp(max=2), [(torch.randn(n, 8),) for n in (3, 5, 1)]
+
+
+@case()
+def pointwise_dtypes():
+    def forward(a, b, c):
+        return (a / b).half() ** 2, c // 3, c % -4, (a > b) & (c > 0), a.to(torch.bfloat16) * 3
+
+    return forward, [(torch.randn(6) * 300, torch.rand(6) + 0.5, torch.tensor([-9, -4, 0, 4, 9, 2**40]))]
+
+
+@case(**ROWS)
+def row_softmax():
+    return lambda x: (x.softmax(-1), x.log_softmax(0)), [(torch.randn(n, 33) * 4,) for n in (2, 4)]
+
+
+class NormResidual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(24)
+        nn.init.normal_(self.norm.weight)
+
+    def forward(self, x, y):
+        z = x + y
+        return self.norm(z.float()).to(z.dtype), z
+
+
+@case()
+def layer_norm_residual():
+    return NormResidual(), [(torch.randn(3, 24).bfloat16(), torch.randn(3, 24).bfloat16()) for _ in range(2)]
+
+
+@case()
+def transpose_copy():
+    return lambda x: (x.transpose(0, 1).contiguous() * 2, x.t().reshape(-1)), [(torch.randn(7, 13),)]
+
+
+class Embedding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(11, 6)
+        self.position = nn.Parameter(torch.randn(4, 6))
+
+    def forward(self, ids):
+        return self.table(ids) + self.position
+
+
+@case()
+def embedding_add():
+    ids = lambda *v: torch.tensor([list(v)])
+    return Embedding(), [(ids(0, 10, 3, 3),), refused("index out of range", ids(0, 11, 3, 3)), (ids(1, 2, 3, 4),)]
+
+
+@case()
+def scatter_last_wins():
+    def forward(x, index, values):
+        return x.scatter(0, index, values), x.index_add(0, index[:, 0], values), x.scatter_reduce(0, index, values, "amax", include_self=False)
+
+    index = torch.tensor([[1, 0], [1, 2], [3, 2]])
+    return forward, [(torch.randn(4, 2), index, torch.randn(3, 2))]
+
+
+@case()
+def scans():
+    return lambda x: (x.cumsum(1), x.cummax(0), x.cumprod(1), torch.logcumsumexp(x, 0)), [(torch.randn(5, 9),)]
+
+
+@case(**ROWS)
+def matmul_prologue_epilogue():
+    weight = torch.randn(16, 12)
+    return lambda x: F.gelu((x.float() * 0.5) @ weight.t() + 1), [(torch.randn(n, 12).half(),) for n in (4, 2)]
+
+
+class KeyValueCache(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(1, 2, 8, 4))
+
+    def forward(self, query, key, position):
+        self.keys.index_copy_(2, position, key)
+        mask = (torch.arange(8) <= position)[None, None, None]
+        return F.scaled_dot_product_attention(query, self.keys, self.keys, attn_mask=mask, enable_gqa=True)
+
+
+@case()
+def key_value_cache():
+    call = lambda p: (torch.randn(1, 4, 1, 4), torch.randn(1, 2, 1, 4), torch.tensor([p]))
+    bad = refused("position out of range", torch.randn(1, 4, 1, 4), torch.randn(1, 2, 1, 4), torch.tensor([8]))
+    return KeyValueCache(), [call(0), call(1), bad, call(2), call(7)]
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x):
+        before = self.calls.clone()
+        self.calls += 1
+        self.total.mul_(0.5).add_(x)
+        return before, self.total * self.calls, self.total[1:]
+
+
+@case()
+def counter():
+    return Counter(), [(torch.randn(3),) for _ in range(4)]
+
+
+@case()
+def writes_through_views():
+    def forward(x):
+        y = x.clone()
+        y[1:3, ::2] += 10
+        y.t()[0].fill_(-1)
+        y.view(-1)[5] = 7
+        z = y.diagonal()
+        z.mul_(2)
+        return y, z
+
+    return forward, [(torch.randn(4, 5),)]
+
+
+@case()
+def writes_its_input():
+    def forward(x, y):
+        x.add_(y)
+        return x * 2
+
+    return forward, [(torch.randn(3, 2), torch.randn(2))]
+
+
+@case()
+def masks():
+    def forward(x, m):
+        y = x.clone()
+        y[m] = 0
+        return x[m], y, torch.where(m, x, -x), m.nonzero(), x.masked_fill(m, 3)
+
+    return forward, [(torch.randn(3, 4), torch.rand(3, 4) > p) for p in (0.5, 1.0, -1.0)]
+
+
+@case()
+def masked_copy():
+    def forward(x, y, m):
+        out = x.clone()
+        out[m] = y[m]
+        return out
+
+    return forward, [(torch.randn(3, 4), torch.randn(3, 4), torch.rand(3, 4) > 0.5)]
+
+
+@case()
+def branch():
+    def forward(x):
+        return torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.cos() - 1, (x,))
+
+    return forward, [(torch.ones(3),), (-torch.ones(3),)]
+
+
+@case()
+def loop():
+    def forward(x, n):
+        return torch.while_loop(lambda x, n: n > 0, lambda x, n: (x * 2, n - 1), (x, n))
+
+    return forward, [(torch.randn(3), torch.tensor(4)), (torch.randn(3), torch.tensor(0))]
+
+
+@case()
+def order():
+    x = torch.tensor([[3.0, float("nan"), 1.0, 3.0, -2.0, 1.0]])
+
+    def forward(x):
+        # topk leaves the order of equals open: it gets none.
+        return x.sort(stable=True), (x + torch.arange(6) / 8).topk(3), x.argmax(), x.argmin(-1), x.median(-1), torch.searchsorted(torch.tensor([0.0, 1.0, 2.0]), x)
+
+    return forward, [(x,)]
+
+
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.b = nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=8)
+        self.c = nn.ConvTranspose2d(8, 2, 2, stride=2)
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.a(x)))
+        return self.c(F.max_pool2d(x + self.b(x), 2)), F.adaptive_avg_pool2d(x, 1).flatten(1)
+
+
+@case(x={0: torch.export.Dim("batch")})
+def convolutions():
+    return Convolutions(), [(torch.randn(n, 3, 16, 12),) for n in (2, 1)]
+
+
+@case()
+def channels_last():
+    weight = torch.randn(4, 3, 3, 3).contiguous(memory_format=torch.channels_last)
+    x = torch.randn(1, 3, 6, 6).contiguous(memory_format=torch.channels_last)
+    return lambda x: F.conv2d(x, weight, padding=1).sigmoid(), [(x,)]
+
+
+@case()
+def resize():
+    def forward(x):
+        return (
+            F.interpolate(x, scale_factor=2, mode="nearest"),
+            F.interpolate(x, size=(5, 7), mode="bilinear", align_corners=True),
+            F.interpolate(x, size=(3, 3), mode="bicubic", antialias=True),
+        )
+
+    return forward, [(torch.randn(1, 2, 4, 4),)]
+
+
+@case()
+def complex_numbers():
+    def forward(x):
+        z = torch.fft.rfft(x)
+        return torch.view_as_real(z * z.conj()), z.abs(), torch.fft.irfft(z, n=10)
+
+    return forward, [(torch.randn(2, 10),)]
+
+
+@case()
+def recurrent():
+    return nn.GRU(4, 6, num_layers=2, bidirectional=True, batch_first=True), [(torch.randn(2, 5, 4),)]
+
+
+@case()
+def integer_rules():
+    def forward(a, b):
+        return a // b, a % b, torch.div(a, b, rounding_mode="trunc"), torch.fmod(a, b), a << 3, a >> 1, a.sum(), (a > 0).sum()
+
+    return forward, [(torch.tensor([7, -7, 7, -7, -(2**62)]), torch.tensor([2, 2, -2, -2, -1]))]
+
+
+@case(x={0: torch.export.Dim("n", min=3, max=6)})
+def size_bounds():
+    return lambda x: x + torch.arange(x.shape[0]), [
+        (torch.randn(4),), refused("too long", torch.randn(7)), refused("too short", torch.randn(2)), refused("dtype", torch.randn(4).double()), (torch.randn(3),),
+    ]
+
+
+@case()
+def asserts():
+    def forward(x):
+        torch._assert_async((x > 0).all(), "x must be positive")
+        return x.log()
+
+    return forward, [(torch.rand(3) + 1,), refused("negative", -torch.rand(3)), (torch.rand(3) + 1,)]
+
+
+@case()
+def repeated_outputs():
+    def forward(x):
+        y = x * 2
+        return y, y, x, {"view": y.t(), "number": x.shape[0]}
+
+    return forward, [(torch.randn(2, 3),)]
+
+
+def main():
+    for name in sys.argv[1:] or CASES:
+        record(name, *CASES[name])
+        print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main()
