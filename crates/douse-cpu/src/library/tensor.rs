@@ -213,18 +213,21 @@ impl<'a, T> TensorMut<'a, T> {
     }
 }
 
+/// With the second element moved to the end.
+fn rotated<T: Copy>(from: &[T]) -> Vec<T> {
+    [&from[..1], &from[2..], &from[1..2]].concat()
+}
+
 impl<T> TensorMut<'_, T> {
     /// The elements as a slice where they are contiguous with the second dimension moved to the end (channels last), and not as they
     /// stand.
     pub fn as_rotated_slice(&mut self) -> Option<&mut [T]> {
-        let rotate = |from: &[isize]| [&from[..1], &from[2..], &from[1..2]].concat();
         if self.rank() < 3 || self.numel() == 0 || is_contiguous(self.sizes, self.strides) {
             return None;
         }
-        let sizes: Vec<isize> = self.sizes.iter().map(|n| *n as isize).collect();
-        let sizes: Vec<usize> = rotate(&sizes).iter().map(|n| *n as usize).collect();
+        let (sizes, strides) = (rotated(self.sizes), rotated(self.strides));
         let len = numel(&sizes);
-        is_contiguous(&sizes, &rotate(self.strides)).then(|| &mut self.data[self.offset..self.offset + len])
+        is_contiguous(&sizes, &strides).then(|| &mut self.data[self.offset..self.offset + len])
     }
 }
 

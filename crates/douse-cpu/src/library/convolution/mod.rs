@@ -345,6 +345,40 @@ mod tests {
     }
 
     #[test]
+    fn channels_last() {
+        // The result of a tensor whose channels lie together is that of one whose channels are apart, for each way to convolve.
+        let mut random = Random::new(7);
+        let (scratch, threads) = (Scratch::default(), Threads::new(2).unwrap());
+        let work = Work { scratch: &scratch, threads: &threads };
+        for (groups, outs, transposed) in [(1, 20, false), (1, 70, false), (4, 8, false), (1, 12, true)] {
+            let input: Vec<f32> = (0..2 * 8 * 5 * 7).map(|_| random.float() as f32).collect();
+            let weight: Vec<f32> = (0..8 * outs * 9 / groups).map(|_| random.float() as f32).collect();
+            let (input_sizes, out_sizes) = ([2, 8, 5, 7], [2, outs, 5, 7]);
+            let weight_sizes = if transposed { [8, outs, 3, 3] } else { [outs, 8 / groups, 3, 3] };
+            let weight_strides = super::super::tensor::contiguous_strides(&weight_sizes);
+            let last = |channels: usize| [35 * channels as isize, 1, 7 * channels as isize, channels as isize];
+            let first = |channels: usize| [35 * channels as isize, 35, 7, 1];
+            let run = |input: &[f32], input_strides: [isize; 4], out_strides: [isize; 4]| {
+                let mut out = vec![f32::NAN; 2 * outs * 35];
+                let operands = Operands {
+                    input: Tensor::new(input, 0, &input_sizes, &input_strides).unwrap(),
+                    weight: Tensor::new(&weight, 0, &weight_sizes, &weight_strides).unwrap(),
+                    bias: None,
+                    out: TensorMut::new(&mut out, 0, &out_sizes, &out_strides).unwrap(),
+                };
+                let (ones, groups) = ([1, 1], groups as i64);
+                let steps = Steps { stride: &ones, padding: &ones, dilation: &ones, groups, transposed };
+                convolve_float(operands, &steps, &work).unwrap();
+                let out = Tensor::new(&out, 0, &out_sizes, &out_strides).unwrap().dense(&scratch).to_vec();
+                out.into_iter().map(f64::from).collect::<Vec<_>>()
+            };
+            let moved: Vec<f32> = (0..input.len()).map(|i| input[i / 280 * 280 + i % 8 * 35 + i / 8 % 35]).collect();
+            let want = run(&input, first(8), first(outs));
+            close(&run(&moved, last(8), last(outs)), &want, 1e-6, &format!("{groups} groups, {outs} channels"));
+        }
+    }
+
+    #[test]
     fn wide_and_deep() {
         // More channels than a tile has, more outputs than a panel, more products than are packed at a time.
         let mut random = Random::new(6);
