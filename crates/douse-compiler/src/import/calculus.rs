@@ -8,6 +8,7 @@ use douse_ir::Value;
 use super::args::{Args, Number, Val};
 use super::importer::{Importer, Row};
 use super::pointwise::as_float;
+use super::view::converted;
 
 pub const ROWS: &[Row] = &[
     ("aten.diff.default", diff),
@@ -41,16 +42,19 @@ fn at(imp: &mut Importer, x: Value, dim: usize, place: i64) -> Result<Value> {
 /// Differences of neighbours, n times; of bools, whether they differ.
 fn diff(imp: &mut Importer, a: &Args) -> Result<Val> {
     let dtype = imp.result_type(a, &["self", "prepend", "append"])?;
-    let mut all = Vec::new();
-    for name in ["prepend", "self", "append"] {
-        if let Some(v) = imp.opt_value(a, name)? {
-            all.push(imp.b.cast(v, dtype));
-        }
-    }
-    let rank = imp.b.rank(all[0]);
+    let own = a.tensor("self")?;
+    let rank = imp.shape_of(own)?.len();
     let dim = imp.dim(a, a.int_or("dim", -1)?, rank)?;
     let mut n = a.int_or("n", 1)?;
-    let mut x = if n == 0 { imp.value(a, "self")? } else { imp.b.concat(&all, dim)? };
+    let mut all = Vec::new();
+    for name in ["prepend", "self", "append"] {
+        let wanted = n > 0 || name == "self";
+        if let (Some(t), true) = (a.opt_tensor(name)?, wanted) {
+            let value = converted(imp, t, dtype)?;
+            all.push(imp.result_value(value)?);
+        }
+    }
+    let mut x = imp.b.concat(&all, dim)?;
     if let Some(size) = imp.b.shape(x).get(dim).and_then(Expr::as_int) {
         n = n.min(size);
     }
@@ -59,7 +63,7 @@ fn diff(imp: &mut Importer, a: &Args) -> Result<Val> {
         let (next, own) = (inner(imp, x, dim, 1, 0)?, inner(imp, x, dim, 0, 1)?);
         x = imp.b.binary(op, next, own)?;
     }
-    Ok(x.into())
+    Ok(if dtype.is_complex() { Val::Complex(x) } else { x.into() })
 }
 
 /// How far samples along a dimension lie apart.

@@ -86,7 +86,7 @@ fn pairwise_distance(imp: &mut Importer, a: &Args) -> Result<Val> {
     Ok(imp.b.cast(norm, dtype).into())
 }
 
-/// The sum of products of both, each over its norm (at least eps).
+/// The sum of products of both, each over its norm (at least eps, which half rounds to 0). Steps round as PyTorch's do.
 fn cosine_similarity(imp: &mut Importer, a: &Args) -> Result<Val> {
     let dtype = imp.result_type(a, &["x1", "x2"])?;
     let wide = imp.compute_dtype(dtype);
@@ -95,14 +95,16 @@ fn cosine_similarity(imp: &mut Importer, a: &Args) -> Result<Val> {
     let rank = imp.b.rank(all[0]);
     let dim = imp.dim(a, a.int_or("dim", 1)?, rank)?;
     let mut unit = |v: Value| {
-        let v = imp.b.cast(v, wide);
         let over: &[usize] = if rank == 0 { &[] } else { &[dim] };
-        let norm = p_norm(imp, v.into(), 2.0, over)?;
+        let wider = imp.b.cast(v, wide);
+        let norm = p_norm(imp, wider.into(), 2.0, over)?;
+        let norm = imp.b.cast(norm, dtype);
         let least = imp.b.binary_scalar(Binary::Maximum, norm, Scalar::Float(a.float_or("eps", 1e-8)?))?;
         imp.b.binary(Binary::Div, v, least)
     };
     let (x, y) = (unit(all[0])?, unit(all[1])?);
     let product = imp.b.binary(Binary::Mul, x, y)?;
+    let product = imp.b.cast(product, wide);
     let over: &[usize] = if rank == 0 { &[] } else { &[dim] };
     let total = imp.b.reduce(douse_core::pointwise::Combine::Sum, product, over)?;
     Ok(imp.b.cast(total, dtype).into())

@@ -1,7 +1,8 @@
 //! Discrete Fourier transforms, as products with matrices of roots of unity.
 //!
 //! A known size is split into factors (Cooley and Tukey, 1965), so that the work and the rounding of long transforms grow with the factors'
-//! sizes, not with the product. Angles are reduced before they are taken, so that every root is right to the last place.
+//! sizes, not with the product; a large prime factor is a convolution of a size that splits (Bluestein, 1970). What is not done in short
+//! products is done in float64. Angles are reduced before they are taken, so that every root is right to the last place.
 
 use douse_core::pointwise::{Binary, Unary};
 use douse_core::sym::{Compare, Cond, Expr};
@@ -45,8 +46,8 @@ pub const ROWS: &[Row] = &[
 const WHOLE: i64 = 64;
 /// Matrices of roots up to this size are constants; larger ones are computed.
 const STORED: i64 = 256;
-/// The largest factor that is transformed by one matrix.
-const LARGEST: i64 = 8192;
+/// The largest prime factor that is transformed by one matrix.
+const LARGEST: i64 = 256;
 
 /// cos and sin of 2 pi k / n, exact at the eighths of the circle.
 fn root(k: i64, n: i64) -> (f64, f64) {
@@ -121,11 +122,21 @@ fn rows_transformed(imp: &mut Importer, a: &Args, x: Parts, n: &Expr, columns: &
         _ => 1,
     };
     if split == 1 {
-        if n.as_int().is_some_and(|n| n > LARGEST) {
-            return Err(a.unsupported(format!("a size with a prime factor above {LARGEST}")));
-        }
-        let roots = roots(imp, n, n.clone(), columns.clone(), forward, dtype)?;
-        return x.product(imp, roots, |imp, a, b| imp.b.matmul(a, b));
+        // Long sums in float32 would be worse than a fast transform's.
+        let short = n.as_int().is_some_and(|n| n <= WHOLE);
+        let x = if short { x } else { x.cast(imp, DType::F64) };
+        let y = match n.as_int() {
+            Some(size) if size > LARGEST => {
+                let y = convolved(imp, a, x, size, forward)?;
+                y.map(|v| imp.b.slice(v, 1, &Expr::int(0), &Expr::int(1), columns.clone()))?
+            }
+            _ => {
+                let wide = imp.b.dtype(x.re);
+                let roots = roots(imp, n, n.clone(), columns.clone(), forward, wide)?;
+                x.product(imp, roots, |imp, a, b| imp.b.matmul(a, b))?
+            }
+        };
+        return Ok(y.cast(imp, dtype));
     }
     // With j = j1 n2 + j2 and k = k1 + k2 n1: transforms over j1, turned by w^(j2 k1), then transforms over j2.
     let (n1, n2) = (Expr::int(split), n.floor_div(&Expr::int(split)));
@@ -149,6 +160,42 @@ fn rows_transformed(imp: &mut Importer, a: &Args, x: Parts, n: &Expr, columns: &
     let x = swapped(imp, x)?;
     let x = reshaped(imp, x, &[&rows, n])?;
     x.map(|v| imp.b.slice(v, 1, &Expr::int(0), &Expr::int(1), columns.clone()))
+}
+
+/// The transforms of float64 rows of n elements, as a convolution with a chirp over a power of two of elements.
+fn convolved(imp: &mut Importer, a: &Args, x: Parts, n: i64, forward: bool) -> Result<Parts> {
+    // jk = (j^2 + k^2 - (k - j)^2) / 2, so y[k] = c[k] * sum of (x[j] c[j]) / c[k - j] with c[k] = w^(k^2 / 2).
+    let size = (2 * n - 1).unsigned_abs().next_power_of_two() as i64;
+    let chirp = |k: i64| {
+        let (cos, sin) = root(k * k % (2 * n), 2 * n);
+        (cos, if forward { -sin } else { sin })
+    };
+    let literal = |imp: &mut Importer, all: &[(f64, f64)]| {
+        let shape = vec![Expr::int(all.len() as i64)];
+        let re = imp.literal(DType::F64, shape.clone(), bytes(DType::F64, all.iter().map(|z| z.0)));
+        let im = imp.literal(DType::F64, shape, bytes(DType::F64, all.iter().map(|z| z.1)));
+        Parts { re, im: Some(im) }
+    };
+    let own: Vec<(f64, f64)> = (0..n).map(chirp).collect();
+    let mut inverse = vec![(0.0, 0.0); size as usize];
+    for (k, (cos, sin)) in own.iter().enumerate() {
+        let at = [k, if k == 0 { 0 } else { size as usize - k }];
+        for i in at {
+            inverse[i] = (*cos, -sin);
+        }
+    }
+    let (own, inverse) = (literal(imp, &own), literal(imp, &inverse));
+    let whole = Expr::int(size);
+    let x = x.mul(imp, own)?;
+    let x = resized(imp, x, 1, &whole)?;
+    let x = rows_transformed(imp, a, x, &whole, &whole, true)?;
+    let inverse = inverse.map(|v| imp.b.unsqueeze(v, 0))?;
+    let filter = rows_transformed(imp, a, inverse, &whole, &whole, true)?;
+    let y = x.mul(imp, filter)?;
+    let y = rows_transformed(imp, a, y, &whole, &whole, false)?;
+    let y = scaled_by(imp, y, &whole, 1.0)?;
+    let y = resized(imp, y, 1, &Expr::int(n))?;
+    y.mul(imp, own)
 }
 
 /// The first `columns` of the transform along a dimension, not scaled.

@@ -10,6 +10,7 @@ use super::args::{Args, Val};
 use super::importer::{Importer, Row};
 use super::matmul::product;
 use super::parts::Parts;
+use super::reduce::size_as;
 
 pub const ROWS: &[Row] = &[
     ("aten.linalg_det.default", det),
@@ -34,6 +35,8 @@ pub const ROWS: &[Row] = &[
     ("aten.linalg_matrix_power.default", matrix_power),
     ("aten.matrix_power.default", matrix_power),
     ("aten.linalg_pinv.default", pinv),
+    ("aten.linalg_pinv.atol_rtol_tensor", pinv),
+    ("aten.linalg_pinv.atol_rtol_float", pinv),
     ("aten.pinverse.default", pinv),
     ("aten.linalg_vander.default", vander),
     ("aten.vander.default", vander),
@@ -243,27 +246,47 @@ fn matrix_power(imp: &mut Importer, a: &Args) -> Result<Val> {
     result.unwrap_or(square).val(imp)
 }
 
+/// What singular values must be above: `max(atol, rtol * largest)`, where rtol is `max(m, n) * epsilon` unless one of both is given.
+fn threshold(imp: &mut Importer, a: &Args, largest: Value, rows: &Expr, columns: &Expr) -> Result<Value> {
+    let dtype = imp.b.dtype(largest);
+    let given = |imp: &mut Importer, name: &str| -> Result<Option<Value>> {
+        if !a.has(name) {
+            return Ok(None);
+        }
+        let v = imp.operand(a, name, dtype)?;
+        let rank = imp.b.rank(v);
+        // One for each matrix of a batch, or for all.
+        if rank == 0 { Ok(Some(v)) } else { imp.b.unsqueeze(v, rank).map(Some) }
+    };
+    let relative = given(imp, if a.has("rcond") { "rcond" } else { "rtol" })?;
+    let absolute = given(imp, "atol")?;
+    let relative = match (relative, absolute) {
+        (Some(v), _) => v,
+        (None, Some(_)) => imp.b.full(dtype, vec![], Scalar::Int(0)),
+        (None, None) if a.target.contains("pinverse") => imp.b.full(dtype, vec![], Scalar::Float(1e-15)),
+        (None, None) => {
+            let epsilon = if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+            let larger = size_as(imp, &rows.maximum(columns), dtype);
+            imp.b.binary_scalar(Binary::Mul, larger, Scalar::Float(epsilon))?
+        }
+    };
+    let least = imp.b.binary(Binary::Mul, largest, relative)?;
+    match absolute {
+        Some(absolute) => imp.b.binary(Binary::Maximum, least, absolute),
+        None => Ok(least),
+    }
+}
+
 /// V S^-1 U^T, without the singular values at or below `max(atol, rtol * largest)`.
 fn pinv(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = own(imp, a)?;
-    let (shape, dtype) = (imp.b.shape(x).to_vec(), imp.b.dtype(x));
+    let shape = imp.b.shape(x).to_vec();
     let [.., rows, columns] = shape.as_slice() else { return Err(a.wrong("self", "a matrix")) };
-    let epsilon = if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-    let larger = match (rows.as_int(), columns.as_int()) {
-        (Some(m), Some(n)) => m.max(n) as f64,
-        _ => return Err(a.unsupported("a size known only at run time")),
-    };
-    let rtol = match a.get("rcond") {
-        Some(Val::Tensor(_)) => return Err(a.unsupported("a tensor as rcond")),
-        Some(_) => a.float("rcond")?,
-        None if a.target.contains("pinverse") => 1e-15,
-        None => larger * epsilon,
-    };
     let results = imp.b.linalg(Linalg::Svd, &[x])?;
     let &[u, s, vh] = results.as_slice() else { return Err(a.unsupported("its result")) };
     let last = imp.b.rank(s) - 1;
     let largest = imp.b.reduce_keep(Combine::Max, s, &[last])?;
-    let least = imp.b.binary_scalar(Binary::Mul, largest, Scalar::Float(rtol))?;
+    let least = threshold(imp, a, largest, rows, columns)?;
     let counts = imp.b.binary(Binary::Gt, s, least)?;
     let inverse = imp.b.unary(Unary::Reciprocal, s)?;
     let zero = imp.b.full_like(s, Scalar::Int(0));

@@ -193,12 +193,14 @@ fn batch_norm(imp: &mut Importer, a: &Args, mode: Mode) -> Result<[Value; 3]> {
     let y = normalised(imp, x, mean, scale, weight, bias)?;
     let (mean, scale, variance) = (drop(imp, mean, &over)?, drop(imp, scale, &over)?, drop(imp, variance, &over)?);
     let n = count(imp, x, &over, dtype);
-    track(imp, a, mean, variance, n)?;
+    let elements = imp.b.numel(x);
+    track(imp, a, mean, variance, n, &elements)?;
     Ok([imp.b.cast(y, own), imp.b.cast(mean, saved), imp.b.cast(scale, saved)])
 }
 
-/// Moves the running statistics towards a batch's mean and its variance without bias, where there are any.
-fn track(imp: &mut Importer, a: &Args, mean: Value, variance: Value, n: Value) -> Result<()> {
+/// Moves the running statistics, where there are any, towards a batch's mean and its variance without bias; a batch without elements leaves
+/// them as they are.
+fn track(imp: &mut Importer, a: &Args, mean: Value, variance: Value, n: Value, elements: &Expr) -> Result<()> {
     let dtype = imp.b.dtype(mean);
     let momentum = a.float("momentum")?;
     let less = imp.b.binary_scalar(Binary::Sub, n, Scalar::Int(1))?;
@@ -206,11 +208,16 @@ fn track(imp: &mut Importer, a: &Args, mean: Value, variance: Value, n: Value) -
     let unbiased = imp.b.binary(Binary::Mul, variance, factor)?;
     for (name, new) in [("running_mean", mean), ("running_var", unbiased)] {
         let Some(t) = a.opt_tensor(name)? else { continue };
-        let old = imp.read(t)?;
-        let old = imp.b.cast(old, dtype);
+        let stored = imp.read(t)?;
+        let old = imp.b.cast(stored, dtype);
         let kept = imp.b.binary_scalar(Binary::Mul, old, Scalar::Float(1.0 - momentum))?;
         let added = imp.b.binary_scalar(Binary::Mul, new, Scalar::Float(momentum))?;
-        let updated = imp.b.binary(Binary::Add, kept, added)?;
+        let mut updated = imp.b.binary(Binary::Add, kept, added)?;
+        if imp.b.ranges().min(elements).is_none_or(|n| n <= 0) {
+            let elements = imp.b.size_value(elements.clone());
+            let some = imp.b.cast(elements, DType::Bool);
+            updated = imp.b.select(some, updated, old)?;
+        }
         imp.write_cast(t, updated)?;
     }
     Ok(())
@@ -250,7 +257,8 @@ fn instance_norm(imp: &mut Importer, a: &Args) -> Result<Val> {
             imp.b.binary(Binary::Div, total, batch)
         };
         let (mean, variance) = (averaged(mean)?, averaged(variance)?);
-        track(imp, a, mean, variance, n)?;
+        let elements = imp.b.numel(x);
+        track(imp, a, mean, variance, n, &elements)?;
     }
     Ok(imp.b.cast(y, own).into())
 }

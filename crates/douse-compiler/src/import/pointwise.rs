@@ -203,4 +203,19 @@ mod tests {
         call(&mut by_tensor, "aten.div.Tensor_mode", vec![("self", x), ("other", y), mode()]);
         assert_eq!(operations(&by_tensor), ["cast", "cast", "div", "cast", "trunc"]);
     }
+
+    /// `z.conj().resolve_conj()` is a copy, `z.resolve_conj()` is z.
+    #[test]
+    fn a_resolved_conjugate_is_a_copy() {
+        let mut imp = importer();
+        let value = imp.b.input(0, DType::F32, vec![Expr::int(2)]);
+        let z = imp.new_tensor(value, DType::C64);
+        let view = call(&mut imp, "aten.conj.default", vec![("self", Val::Tensor(z))]);
+        for (name, tensor, written) in [("copy", view, false), ("itself", Val::Tensor(z), true)] {
+            let resolved = call(&mut imp, "aten.resolve_conj.default", vec![("self", tensor)]);
+            let before = imp.read(z).unwrap();
+            call(&mut imp, "aten.fill_.Scalar", vec![("self", resolved), ("value", Val::Float(1.0))]);
+            assert_eq!(imp.read(z).unwrap() != before, written, "{name}");
+        }
+    }
 }

@@ -1,12 +1,13 @@
 //! Reductions: sums, products, extremes, logic, counts.
 
 use douse_core::pointwise::{Binary, Combine, Unary};
-use douse_core::sym::Expr;
+use douse_core::sym::{Compare, Cond, Expr};
 use douse_core::{DType, Result, Scalar};
 use douse_ir::Value;
 
 use super::args::{Args, Val};
 use super::importer::{Importer, Row};
+use super::parts::Parts;
 use super::tensor::Tensor;
 use super::view::converted;
 
@@ -93,14 +94,16 @@ fn sum(imp: &mut Importer, a: &Args) -> Result<Val> {
     Ok(of_kind(imp.b.cast(total, dtype.real()), complex))
 }
 
-/// The sum over the dimensions that broadcasting to the tensor's shape would have added or repeated; where there are none, the tensor as it is.
+/// The sum over the dimensions that broadcasting to the tensor's shape would have added or repeated; where there are none, the tensor as it is,
+/// unless it is asked for as a 0-d one, which is a sum always.
 fn sum_to_size(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
     let (shape, size) = (imp.shape_of(t)?, a.exprs("size")?);
     let added = shape.len().checked_sub(size.len()).ok_or_else(|| a.wrong("size", "of the tensor's rank or less"))?;
     let repeated = |d: &usize| *d < added || (size[d - added].is_int(1) && !shape[*d].is_int(1));
     let dims: Vec<usize> = (0..shape.len()).filter(repeated).collect();
-    let dtype = if dims.is_empty() { imp.dtype_of(t) } else { sum_dtype(imp.dtype_of(t)) };
+    let summed = size.is_empty() || !dims.is_empty();
+    let dtype = if summed { sum_dtype(imp.dtype_of(t)) } else { imp.dtype_of(t) };
     let (x, _, complex) = in_dtype(imp, t, dtype)?;
     let total = wide_sum(imp, a, x, &dims)?;
     let mut to = size;
@@ -177,8 +180,12 @@ fn mean(imp: &mut Importer, a: &Args) -> Result<Val> {
 
 /// Products of half and bfloat16 are taken in float32.
 fn prod(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let t = a.tensor("self")?;
+    let dtype = a.dtype("dtype")?.unwrap_or(sum_dtype(imp.dtype_of(t)));
+    if dtype.is_complex() {
+        return complex_prod(imp, a, t, dtype);
+    }
     let x = imp.value(a, "self")?;
-    let dtype = a.dtype("dtype")?.unwrap_or(sum_dtype(imp.b.dtype(x)));
     let x = imp.b.cast(x, dtype);
     let dims = dims(imp, a, "dim", imp.b.rank(x))?;
     if dtype.is_bool() {
@@ -187,6 +194,56 @@ fn prod(imp: &mut Importer, a: &Args) -> Result<Val> {
     let wide = imp.b.cast(x, imp.compute_dtype(dtype));
     let product = reduced(imp, a, Combine::Prod, wide, &dims)?;
     Ok(imp.b.cast(product, dtype).into())
+}
+
+/// The last of the running products, along one dimension or over all elements.
+fn complex_prod(imp: &mut Importer, a: &Args, t: Tensor, dtype: DType) -> Result<Val> {
+    let (value, rank, _) = in_dtype(imp, t, dtype)?;
+    let t = imp.new_tensor(value, dtype);
+    let mut x = imp.parts_of(t)?;
+    let mut shape = imp.b.shape(x.re).to_vec();
+    let mut over = dims(imp, a, "dim", rank)?;
+    if over.len() != 1 {
+        shape = vec![Expr::product(&shape)];
+        x = x.map(|v| imp.b.reshape(v, shape.clone()))?;
+        over = vec![0];
+    }
+    let (dim, n) = (over[0], shape[over[0]].as_int());
+    let n = n.ok_or_else(|| a.unsupported("a complex product of a size known only at run time"))?;
+    shape[dim] = 1.into();
+    let product = if n == 0 {
+        let one = imp.b.full(dtype.real(), shape.clone(), Scalar::Int(1));
+        Parts { re: one, im: Some(imp.b.full(dtype.real(), shape.clone(), Scalar::Int(0))) }
+    } else {
+        let running = running_product(imp, x, dim, n)?;
+        running.map(|v| imp.b.slice(v, dim, &Expr::int(n - 1), &Expr::int(1), 1.into()))?
+    };
+    if rank == 0 || !a.has("dim") {
+        shape.clear();
+    } else if !a.bool_or("keepdim", false)? {
+        shape.remove(dim);
+    }
+    product.map(|v| imp.b.reshape(v, shape.clone()))?.val(imp)
+}
+
+/// Running products of complex numbers along a dimension of n elements: in log n rounds, each element takes that of `step` before it
+/// (Hillis and Steele, 1986).
+pub fn running_product(imp: &mut Importer, x: Parts, dim: usize, n: i64) -> Result<Parts> {
+    let own = imp.b.dtype(x.re);
+    let mut x = x.cast(imp, imp.compute_dtype(own));
+    let shape = imp.b.shape(x.re).to_vec();
+    let mut step = 1;
+    while step < n {
+        let mut map = douse_ir::coordinates(shape.len());
+        let inside = Cond::compare(Compare::Ge, &map[dim], &Expr::int(step));
+        map[dim] = &map[dim] - step;
+        let mut earlier =
+            |v: Value, fill: i64| imp.b.move_(v, &[], shape.clone(), map.clone(), inside.clone(), Scalar::Int(fill));
+        let before = Parts { re: earlier(x.re, 1)?, im: x.im.map(|im| earlier(im, 0)).transpose()? };
+        x = x.mul(imp, before)?;
+        step *= 2;
+    }
+    Ok(x.cast(imp, own))
 }
 
 fn extreme(imp: &mut Importer, a: &Args, op: Combine) -> Result<Val> {

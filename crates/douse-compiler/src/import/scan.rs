@@ -5,6 +5,7 @@ use douse_core::{DType, Result, Scalar};
 
 use super::args::{Args, Val};
 use super::importer::{Importer, Row};
+use super::reduce::running_product;
 use super::view::converted;
 
 pub const ROWS: &[Row] = &[
@@ -21,12 +22,17 @@ fn accumulate(imp: &mut Importer, a: &Args, op: Combine) -> Result<Val> {
     let own = imp.dtype_of(t);
     let default = if own.is_int() || own.is_bool() { DType::I64 } else { own };
     let dtype = a.dtype("dtype")?.unwrap_or(default);
-    if dtype.is_complex() && op != Combine::Sum {
-        return Err(a.unsupported("a complex tensor here"));
-    }
     let rank = imp.shape_of(t)?.len();
     let dim = imp.dim(a, a.int("dim")?, rank)?;
     let x = converted(imp, t, dtype)?;
+    if dtype.is_complex() && op != Combine::Sum {
+        let value = imp.result_value(x)?;
+        let n = if rank == 0 { Some(1) } else { imp.b.shape(value)[dim].as_int() };
+        let (Combine::Prod, Some(n)) = (op, n) else { return Err(a.unsupported("a complex tensor here")) };
+        let t = imp.new_tensor(value, dtype);
+        let parts = imp.parts_of(t)?;
+        return running_product(imp, parts, dim, n)?.val(imp);
+    }
     let x = imp.result_value(x)?;
     let result = if rank == 0 {
         x

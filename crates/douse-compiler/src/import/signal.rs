@@ -19,6 +19,9 @@ pub const ROWS: &[Row] = &[
     ("aten.hamming_window.periodic", |i, a| cosine_window(i, a, &[0.54, -0.46])),
     ("aten.blackman_window.default", |i, a| cosine_window(i, a, &[0.42, -0.5, 0.08])),
     ("aten.blackman_window.periodic", |i, a| cosine_window(i, a, &[0.42, -0.5, 0.08])),
+    ("aten.kaiser_window.default", kaiser_window),
+    ("aten.kaiser_window.periodic", kaiser_window),
+    ("aten.kaiser_window.beta", kaiser_window),
     ("aten.bartlett_window.default", bartlett_window),
     ("aten.bartlett_window.periodic", bartlett_window),
 ];
@@ -194,14 +197,40 @@ fn bartlett_window(imp: &mut Importer, a: &Args) -> Result<Val> {
     if length.is_int(1) {
         return Ok(imp.b.full(dtype, vec![length], Scalar::Int(1)).into());
     }
-    let k = imp.b.iota(vec![length], Expr::loop_var(0));
-    let k = imp.b.cast(k, DType::F64);
-    let period = super::reduce::size_as(imp, &period, DType::F64);
-    let part = imp.b.binary(Binary::Div, k, period)?;
-    let twice = imp.b.binary_scalar(Binary::Mul, part, Scalar::Int(2))?;
-    let centred = imp.b.binary_scalar(Binary::Sub, twice, Scalar::Int(1))?;
+    let centred = centred(imp, length, &period)?;
     let distance = imp.b.unary(Unary::Abs, centred)?;
     let one = imp.b.full_like(distance, Scalar::Int(1));
     let value = imp.b.binary(Binary::Sub, one, distance)?;
     Ok(imp.b.cast(value, dtype).into())
+}
+
+/// I0(beta sqrt(1 - (2k / period - 1)^2)) / I0(beta)
+fn kaiser_window(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let (length, period, dtype) = window_sizes(imp, a)?;
+    if length.is_int(1) {
+        return Ok(imp.b.full(dtype, vec![length], Scalar::Int(1)).into());
+    }
+    let beta = Scalar::Float(a.float_or("beta", 12.0)?);
+    let centred = centred(imp, length, &period)?;
+    let square = imp.b.binary(Binary::Mul, centred, centred)?;
+    let one = imp.b.full_like(square, Scalar::Int(1));
+    let rest = imp.b.binary(Binary::Sub, one, square)?;
+    let zero = imp.b.full_like(rest, Scalar::Int(0));
+    let rest = imp.b.binary(Binary::Maximum, rest, zero)?;
+    let root = imp.b.unary(Unary::Sqrt, rest)?;
+    let at = imp.b.binary_scalar(Binary::Mul, root, beta)?;
+    let most = imp.b.full(DType::F64, vec![], beta);
+    let (value, most) = (imp.b.unary(Unary::I0, at)?, imp.b.unary(Unary::I0, most)?);
+    let value = imp.b.binary(Binary::Div, value, most)?;
+    Ok(imp.b.cast(value, dtype).into())
+}
+
+/// 2k / period - 1, in float64: from -1 to 1 over a period.
+fn centred(imp: &mut Importer, length: Expr, period: &Expr) -> Result<Value> {
+    let k = imp.b.iota(vec![length], Expr::loop_var(0));
+    let k = imp.b.cast(k, DType::F64);
+    let period = super::reduce::size_as(imp, period, DType::F64);
+    let part = imp.b.binary(Binary::Div, k, period)?;
+    let twice = imp.b.binary_scalar(Binary::Mul, part, Scalar::Int(2))?;
+    imp.b.binary_scalar(Binary::Sub, twice, Scalar::Int(1))
 }

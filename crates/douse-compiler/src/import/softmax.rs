@@ -6,6 +6,7 @@ use douse_ir::Value;
 
 use super::args::{Args, Val};
 use super::importer::{Importer, Row};
+use super::view::converted;
 
 pub const ROWS: &[Row] = &[
     ("aten.softmax.int", softmax),
@@ -19,13 +20,17 @@ pub const ROWS: &[Row] = &[
 
 /// The operand in its compute dtype, at least of one dimension, the dimension, and the result's dtype. With a `dtype`, rounded to it first.
 fn operand(imp: &mut Importer, a: &Args) -> Result<(Value, usize, DType)> {
-    let x = imp.value(a, "self")?;
+    let t = a.tensor("self")?;
     let dtype = match a.dtype("dtype")? {
         Some(dtype) => dtype,
         None if a.bool_or("half_to_float", false)? => DType::F32,
-        None => imp.b.dtype(x),
+        None => imp.dtype_of(t),
     };
-    let x = imp.b.cast(x, dtype);
+    if dtype.is_complex() {
+        return Err(a.unsupported("a complex tensor here"));
+    }
+    let x = converted(imp, t, dtype)?;
+    let x = imp.result_value(x)?;
     let x = imp.b.cast(x, imp.compute_dtype(dtype));
     let dim = imp.dim(a, a.int("dim")?, imp.b.rank(x))?;
     let x = if imp.b.rank(x) == 0 { imp.b.unsqueeze(x, 0)? } else { x };

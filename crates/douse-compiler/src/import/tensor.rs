@@ -125,6 +125,12 @@ impl Importer {
         Ok(self.add(TensorInfo { storage, path, dtype, strides: None, read: Some((version, value)) }))
     }
 
+    /// Whether a view is the conjugate of what its storage holds.
+    pub fn is_conjugate(&self, t: Tensor) -> bool {
+        let turns = self.info(t).path.iter().filter(|step| matches!(step, Step::Conjugate));
+        turns.count() % 2 == 1
+    }
+
     /// Another name for the same view.
     pub fn alias(&mut self, t: Tensor) -> Tensor {
         let info = self.info(t).clone();

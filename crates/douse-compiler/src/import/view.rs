@@ -90,7 +90,7 @@ pub const ROWS: &[Row] = &[
     ("aten.view_as_complex.default", view_as_complex),
     ("aten.real.default", real),
     ("aten.imag.default", imag),
-    ("aten.resolve_conj.default", alias),
+    ("aten.resolve_conj.default", resolve_conj),
     ("aten.resolve_neg.default", alias),
     ("aten.positive.default", alias),
     ("aten.to.dtype", to),
@@ -105,6 +105,12 @@ pub const ROWS: &[Row] = &[
 fn alias(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
     Ok(Val::Tensor(imp.alias(t)))
+}
+
+/// A copy of a conjugate view; of others, the tensor itself.
+fn resolve_conj(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let t = a.tensor("self")?;
+    if imp.is_conjugate(t) { clone(imp, a) } else { alias(imp, a) }
 }
 
 /// A new storage with what a row returned.

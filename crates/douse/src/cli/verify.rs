@@ -6,6 +6,7 @@ mod first_difference;
 mod report;
 mod runner;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,6 +38,9 @@ pub struct Verify {
     /// For wrong answers, name the first node whose value differs between the fused and the unfused program
     #[arg(long)]
     first_difference: bool,
+    /// A file of names of cases, one a line, that may be refused: they do not count as failed
+    #[arg(long, value_name = "FILE")]
+    refusals: Option<PathBuf>,
     /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -55,6 +59,18 @@ impl Verify {
         if cases.is_empty() {
             return Err(Failure::Usage("there is no .case.json among what was given".into()));
         }
+        let known = match &self.refusals {
+            None => BTreeSet::new(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path);
+                let text = text.map_err(|e| Failure::No(format!("{}: {e}", path.display())))?;
+                text.lines()
+                    .map(str::trim)
+                    .filter(|l| !l.is_empty() && !l.starts_with('#'))
+                    .map(str::to_owned)
+                    .collect()
+            }
+        };
         let lower = LowerOptions { fuse: !self.unfused, ..LowerOptions::default() };
         let threads = match self.device.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -85,7 +101,7 @@ impl Verify {
             cases.par_iter().with_max_len(1).map(run).collect()
         });
         bar.finish_and_clear();
-        let report = Report::new(outcomes);
+        let report = Report::new(outcomes, &known);
         if let Some(path) = &self.json {
             output::json(path, &report)?;
         }

@@ -1,6 +1,6 @@
 //! What came of the cases: a line for each that failed, a summary by reason, and the counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use douse::{Error, Unsupported};
 use serde::Serialize;
@@ -116,13 +116,19 @@ pub struct Report {
     pub failed: usize,
     pub refused: usize,
     pub wrong: usize,
+    /// Refused, and known to be.
+    pub known: usize,
     /// How many cases were refused for each reason; a case counts under each of its reasons.
     pub reasons: BTreeMap<String, usize>,
     pub cases: Vec<Outcome>,
 }
 
 impl Report {
-    pub fn new(cases: Vec<Outcome>) -> Report {
+    /// `known` are names of cases that may be refused.
+    pub fn new(mut cases: Vec<Outcome>, known: &BTreeSet<String>) -> Report {
+        let all = cases.len();
+        cases.retain(|c| !(matches!(c.verdict, Verdict::Refused { .. }) && known.contains(&c.name)));
+        let known = all - cases.len();
         let count = |f: fn(&Verdict) -> bool| cases.iter().filter(|c| f(&c.verdict)).count();
         let passed = count(|v| matches!(v, Verdict::Passed { .. }));
         let refused = count(|v| matches!(v, Verdict::Refused { .. }));
@@ -135,7 +141,7 @@ impl Report {
                 }
             }
         }
-        Report { passed, failed: refused + wrong, refused, wrong, reasons, cases }
+        Report { passed, failed: refused + wrong, refused, wrong, known, reasons, cases }
     }
 
     pub fn text(&self) -> String {
@@ -164,6 +170,9 @@ impl Report {
                 lines.push(format!("         and {} more reasons", reasons.len() - REASONS));
             }
         }
+        if self.known > 0 {
+            lines.push(format!("{} refused, as is known", self.known));
+        }
         lines.push(format!("{} passed, {} failed", self.passed, self.failed));
         lines.join("\n") + "\n"
     }
@@ -181,13 +190,18 @@ mod tests {
     fn the_last_line_is_the_counts_and_reasons_are_grouped() {
         let missing = |what: &str| Unsupported { what: what.into(), count: 1, places: vec![] };
         let difference = Difference { message: "largest error 2".into(), error: Some(2.0), index: Some(vec![0]) };
-        let report = Report::new(vec![
-            outcome("a", Verdict::Passed { calls: 1, other_layouts: 0 }),
-            outcome("b", Verdict::unsupported(&[missing("aten.x.default"), missing("aten.y.default")])),
-            outcome("c", Verdict::unsupported(&[missing("aten.x.default")])),
-            outcome("d", Verdict::different(1, difference).in_call(3)),
-            outcome("e", Verdict::refused(&Error::invalid_argument("m.pt2: node 17 has 3 arguments\nmore"))),
-        ]);
+        let known = BTreeSet::from(["f".to_owned(), "a".to_owned()]);
+        let report = Report::new(
+            vec![
+                outcome("a", Verdict::Passed { calls: 1, other_layouts: 0 }),
+                outcome("b", Verdict::unsupported(&[missing("aten.x.default"), missing("aten.y.default")])),
+                outcome("c", Verdict::unsupported(&[missing("aten.x.default")])),
+                outcome("d", Verdict::different(1, difference).in_call(3)),
+                outcome("e", Verdict::refused(&Error::invalid_argument("m.pt2: node 17 has 3 arguments\nmore"))),
+                outcome("f", Verdict::unsupported(&[missing("aten.z.default")])),
+            ],
+            &known,
+        );
         assert_eq!(
             report.text(),
             "refused b: not supported: aten.x.default; aten.y.default\n\
@@ -199,6 +213,7 @@ mod tests {
                  2  aten.x.default\n      \
                  1  aten.y.default\n      \
                  1  node N has N arguments\n\
+             1 refused, as is known\n\
              1 passed, 4 failed\n"
         );
         let json = serde_json::to_value(&report).unwrap();
