@@ -165,6 +165,8 @@ fn unique_consecutive(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = imp.value(a, "self")?;
     let shape = imp.b.shape(x).to_vec();
     let (starts, rows, dim) = match a.opt_int("dim")? {
+        // PyTorch describes the result of this one as of two dimensions, which what follows in the program believes.
+        Some(dim) if dim < 0 && shape.len() == 1 => return Err(a.unsupported("a negative dimension of a vector")),
         Some(dim) => {
             let dim = imp.dim(a, dim, shape.len())?;
             let x = super::index::raised(imp, x)?;
