@@ -78,6 +78,8 @@ pub struct Importer {
     /// Values that blocks defined which are closed: ranges of their numbers.
     closed: Vec<(u32, u32)>,
     unsupported: IndexMap<String, Unsupported>,
+    /// How many results the node that is imported has in the program.
+    pub(super) results: usize,
     /// Text of the place that is imported, for messages of checks: `model.py:12: y = x[i]`.
     pub place: String,
 }
@@ -93,6 +95,7 @@ impl Importer {
             masks: HashMap::new(),
             closed: vec![],
             unsupported: IndexMap::new(),
+            results: 0,
             place: String::new(),
         }
     }
@@ -268,6 +271,14 @@ impl Importer {
             values.push((input.name.clone(), self.resolve(&input.arg)?));
         }
         let args = Args { target: target.to_string(), values };
+        self.results = node
+            .outputs
+            .iter()
+            .map(|output| match output {
+                Argument::Tensors(all) => all.len(),
+                _ => 1,
+            })
+            .sum();
         let result = self.call(&args)?;
         self.bind(graph, node, result)
     }

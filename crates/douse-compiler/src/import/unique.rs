@@ -1,6 +1,6 @@
 //! Results whose size comes from data: places of true elements, unique elements, repetitions by counts.
 
-use douse_core::pointwise::{Binary, Combine};
+use douse_core::pointwise::{Binary, Combine, Unary};
 use douse_core::sym::{Compare, Cond, Expr};
 use douse_core::{DType, Error, Result, Scalar};
 use douse_ir::{Value, coordinates};
@@ -206,11 +206,63 @@ fn slice_starts(imp: &mut Importer, x: Value) -> Result<Value> {
     imp.b.move_(any, &[], vec![shape[0].clone()], coordinates(1), inner, Scalar::Bool(true))
 }
 
-/// Slices of a dimension are sorted by at most this many elements.
+/// Slices of up to this many elements are sorted by one element after the other; longer ones are compared with each other.
 const KEYS: i64 = 256;
 
-/// The sorted slices of a dimension that occur. Slices are compared element by element: sorted by the last element, then, stably, by the
-/// one before, and so on.
+/// The order of rows [n, keys]: sorted by the last element, then, stably, by the one before, and so on. Int64 [n].
+fn order_by_keys(imp: &mut Importer, rows: Value, keys: i64) -> Result<Value> {
+    let n = imp.b.shape(rows)[0].clone();
+    let mut from = imp.b.iota(vec![n], Expr::loop_var(0));
+    for key in (0..keys).rev() {
+        let column = imp.b.select_index(rows, 1, &Expr::int(key))?;
+        let column = imp.b.take(column, 0, from)?;
+        let (_, at) = sorted(imp, column, false);
+        from = imp.b.take(from, 0, at)?;
+    }
+    Ok(from)
+}
+
+/// The same, for any number of keys: a row's place is the number of rows that come before it, which the first element that differs
+/// decides, or their order where none does.
+fn order_by_pairs(imp: &mut Importer, rows: Value) -> Result<Value> {
+    let (n, keys) = (imp.b.shape(rows)[0].clone(), imp.b.shape(rows)[1].clone());
+    let cube = vec![n.clone(), n.clone(), keys.clone()];
+    let own = imp.b.remap(rows, cube.clone(), vec![Expr::loop_var(0), Expr::loop_var(2)])?;
+    let other = imp.b.remap(rows, cube, vec![Expr::loop_var(1), Expr::loop_var(2)])?;
+    let differs = imp.b.binary(Binary::Ne, own, other)?;
+    let differs = imp.b.cast(differs, DType::I64);
+    let (any, at) = imp.b.arg_reduce(true, differs, &[2])?;
+    let square = vec![n.clone(), n.clone()];
+    // Of rows without elements nothing is read.
+    let inside = Cond::compare(Compare::Lt, &element(0), &keys);
+    let pick = |imp: &mut Importer, dim: usize| {
+        let map = vec![Expr::loop_var(dim), element(0)];
+        imp.b.move_(rows, &[at], square.clone(), map, inside.clone(), Scalar::Int(0))
+    };
+    let (own, other) = (pick(imp, 0)?, pick(imp, 1)?);
+    let mut smaller = imp.b.binary(Binary::Lt, other, own)?;
+    let mut decided = imp.b.binary_scalar(Binary::Gt, any, Scalar::Int(0))?;
+    if imp.b.dtype(rows).is_float() {
+        // NaN is the largest; two NaNs decide nothing.
+        let (own, other) = (imp.b.unary(Unary::IsNan, own)?, imp.b.unary(Unary::IsNan, other)?);
+        let less = imp.b.binary(Binary::Lt, other, own)?;
+        smaller = imp.b.binary(Binary::Or, smaller, less)?;
+        let both = imp.b.binary(Binary::And, own, other)?;
+        let one = imp.b.unary(Unary::Not, both)?;
+        decided = imp.b.binary(Binary::And, decided, one)?;
+    }
+    let own = imp.b.iota(square.clone(), Expr::loop_var(0));
+    let other = imp.b.iota(square, Expr::loop_var(1));
+    let earlier = imp.b.binary(Binary::Lt, other, own)?;
+    let before = imp.b.select(decided, smaller, earlier)?;
+    let before = imp.b.cast(before, DType::I64);
+    let place = imp.b.reduce(Combine::Sum, before, &[1])?;
+    let base = imp.b.full(DType::I64, vec![n.clone()], Scalar::Int(0));
+    let number = imp.b.iota(vec![n], Expr::loop_var(0));
+    imp.b.scatter(base, number, &[place], vec![element(0)], None)
+}
+
+/// The sorted slices of a dimension that occur. Slices are compared element by element.
 fn unique_dim(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = imp.value(a, "self")?;
     let x = super::index::raised(imp, x)?;
@@ -224,15 +276,10 @@ fn unique_dim(imp: &mut Importer, a: &Args) -> Result<Val> {
     order.insert(0, dim);
     let rows = imp.b.permute(x, &order)?;
     let rows = imp.b.reshape(rows, vec![n.clone(), keys.clone()])?;
-    let count = keys.as_int().filter(|k| *k <= KEYS);
-    let count = count.ok_or_else(|| a.unsupported(format!("slices of {keys} elements")))?;
-    let mut from = imp.b.iota(vec![n.clone()], Expr::loop_var(0));
-    for key in (0..count).rev() {
-        let column = imp.b.select_index(rows, 1, &Expr::int(key))?;
-        let column = imp.b.take(column, 0, from)?;
-        let (_, at) = sorted(imp, column, false);
-        from = imp.b.take(from, 0, at)?;
-    }
+    let from = match keys.as_int().filter(|k| *k <= KEYS) {
+        Some(keys) => order_by_keys(imp, rows, keys)?,
+        None => order_by_pairs(imp, rows)?,
+    };
     let ordered = imp.b.take(rows, 0, from)?;
     let starts = slice_starts(imp, ordered)?;
     let groups = Groups::of(imp, starts)?;

@@ -567,7 +567,19 @@ fn pieces(imp: &mut Importer, t: Tensor, dim: usize, sizes: &[Expr]) -> Result<V
 fn equal_pieces(imp: &mut Importer, a: &Args, t: Tensor, dim: usize, step: &Expr) -> Result<Val> {
     let size = imp.shape_of(t)?[dim].clone();
     let count = if step.is_int(0) { Expr::int(1) } else { size.ceil_div(step).simplify(imp.b.ranges()) };
-    let count = count.as_int().ok_or_else(|| a.unsupported("a number of pieces known only at run time"))?.max(1);
+    let count = match count.as_int() {
+        Some(count) => count.max(1),
+        // As many as when the program was exported, which each call checks.
+        None if imp.results > 0 => {
+            let count = imp.results as i64;
+            let pieces = size.ceil_div(&step.maximum(&Expr::int(1)));
+            let same = Cond::compare(Compare::Eq, &pieces, &Expr::int(count)).simplify(imp.b.ranges());
+            let text = format!("{}: a size {size} that does not give {count} pieces ({})", a.target, imp.place);
+            imp.b.require(same, text);
+            count
+        }
+        None => return Err(a.unsupported("a number of pieces known only at run time")),
+    };
     let mut sizes = vec![step.clone(); count as usize - 1];
     sizes.push((&size - &(step * (count - 1))).simplify(imp.b.ranges()));
     pieces(imp, t, dim, &sizes)
@@ -605,13 +617,16 @@ fn chunk(imp: &mut Importer, a: &Args) -> Result<Val> {
     equal_pieces(imp, a, t, dim, &step)
 }
 
-/// Sizes of `sections` pieces that differ by one at most, or of the pieces between indices.
+/// Sizes of `sections` pieces that differ by one at most, the larger first, or of the pieces between indices.
 fn section_sizes(imp: &mut Importer, a: &Args, t: Tensor, dim: usize) -> Result<Vec<Expr>> {
     let size = imp.shape_of(t)?[dim].clone();
     if a.has("sections") {
-        let (n, size) = (a.int("sections")?, size.as_int());
-        let size = size.ok_or_else(|| a.unsupported("a size known only at run time"))?;
-        return Ok((0..n).map(|i| Expr::int(size / n + i64::from(i < size % n))).collect());
+        let n = a.int("sections")?;
+        if n <= 0 {
+            return Err(Error::invalid_program(format!("{}: {n} sections", a.target)));
+        }
+        let piece = |i: i64| (&size + (n - 1 - i)).floor_div(&Expr::int(n)).simplify(imp.b.ranges());
+        return Ok((0..n).map(piece).collect());
     }
     let mut bounds = vec![Expr::int(0)];
     for index in a.exprs("indices")? {
@@ -650,8 +665,16 @@ fn tensor_split(imp: &mut Importer, a: &Args) -> Result<Val> {
 
 fn axis_split(imp: &mut Importer, a: &Args, dim: usize) -> Result<Val> {
     let t = a.tensor("self")?;
-    let rank = imp.shape_of(t)?.len();
-    sections(imp, a, t, if rank == 1 { 0 } else { dim })
+    let shape = imp.shape_of(t)?;
+    let dim = if shape.len() == 1 { 0 } else { dim };
+    if let (Some(size), Some(n)) = (shape.get(dim), a.opt_int("sections")?.filter(|n| *n > 0)) {
+        let whole = Cond::compare(Compare::Eq, &size.modulo(&Expr::int(n)), &Expr::int(0)).simplify(imp.b.ranges());
+        if whole.as_bool() != Some(true) {
+            let text = format!("{}: {n} does not divide the size {size} ({})", a.target, imp.place);
+            imp.b.require(whole, text);
+        }
+    }
+    sections(imp, a, t, dim)
 }
 
 fn at_least(imp: &mut Importer, a: &Args, rank: usize) -> Result<Val> {
