@@ -1,4 +1,4 @@
-//! The core operations: a closed set, each with its meaning here, its shape and dtype rule in `build.rs`.
+//! The core operations: a closed set, each with its meaning here, its shape and dtype rule in `build/`.
 
 use douse_core::Scalar;
 use douse_core::pointwise::{Binary, Combine, Unary};

@@ -332,3 +332,21 @@ fn max_unpool(imp: &mut Importer, a: &Args, count: usize) -> Result<Val> {
     to.extend(size);
     Ok(imp.b.reshape(filled, to)?.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_windows_overlap_where_the_size_does_not_divide() {
+        assert_eq!((longest(6, 3), longest(7, 3), longest(10, 4), longest(3, 5), longest(4, 1)), (2, 3, 3, 2, 4));
+    }
+
+    #[test]
+    fn padding_is_below_every_number() {
+        assert_eq!(lowest(DType::I8), Scalar::Int(-128));
+        assert_eq!(lowest(DType::I64), Scalar::Int(i64::MIN));
+        assert_eq!(lowest(DType::U8), Scalar::Int(0));
+        assert_eq!(lowest(DType::BF16), Scalar::Float(f64::NEG_INFINITY));
+    }
+}

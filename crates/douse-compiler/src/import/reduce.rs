@@ -357,3 +357,54 @@ fn trace(imp: &mut Importer, a: &Args) -> Result<Val> {
     let total = wide_sum(imp, a, x, &dims)?;
     Ok(of_kind(imp.b.cast(total, dtype.real()), complex))
 }
+
+#[cfg(test)]
+mod tests {
+    use douse_ir::{Builder, Module};
+
+    use super::*;
+
+    fn importer() -> Importer {
+        Importer::new(Builder::new(Module::default()))
+    }
+
+    /// The dtype and shape of an operator's result on an input of [2, 3].
+    fn result(target: &str, dtype: DType, more: Vec<(&str, Val)>) -> (DType, Vec<Expr>) {
+        let mut imp = importer();
+        let value = imp.b.input(0, dtype, vec![Expr::int(2), Expr::int(3)]);
+        let mut values = vec![("self".to_string(), Val::Tensor(imp.new_tensor(value, dtype)))];
+        values.extend(more.into_iter().map(|(name, v)| (name.to_string(), v)));
+        let result = imp.call(&Args { target: target.to_string(), values }).unwrap();
+        let value = imp.result_value(result).unwrap();
+        (imp.b.dtype(value), imp.b.shape(value).to_vec())
+    }
+
+    fn ints(all: &[i64]) -> Val {
+        Val::List(all.iter().map(|i| Val::Int(Expr::int(*i))).collect())
+    }
+
+    #[test]
+    fn integers_are_added_in_int64() {
+        assert_eq!(result("aten.sum.default", DType::Bool, vec![]), (DType::I64, vec![]));
+        assert_eq!(result("aten.sum.dim_IntList", DType::I8, vec![("dim", ints(&[-1]))]), (DType::I64, vec![2.into()]));
+        assert_eq!(result("aten.sum.default", DType::F16, vec![]), (DType::F16, vec![]));
+    }
+
+    #[test]
+    fn logic_of_uint8_stays_uint8() {
+        assert_eq!(result("aten.all.default", DType::U8, vec![]), (DType::U8, vec![]));
+        assert_eq!(result("aten.any.default", DType::F32, vec![]), (DType::Bool, vec![]));
+    }
+
+    #[test]
+    fn an_empty_list_of_dimensions_is_none_for_logic_and_all_for_sums() {
+        assert_eq!(result("aten.any.dims", DType::F32, vec![("dim", ints(&[]))]).1, [2.into(), 3.into()]);
+        assert_eq!(result("aten.sum.dim_IntList", DType::F32, vec![("dim", ints(&[]))]).1, []);
+    }
+
+    #[test]
+    fn a_tensor_that_has_the_size_keeps_its_dtype() {
+        assert_eq!(result("aten.sum_to_size.default", DType::I8, vec![("size", ints(&[2, 3]))]).0, DType::I8);
+        assert_eq!(result("aten.sum_to_size.default", DType::I8, vec![("size", ints(&[3]))]).0, DType::I64);
+    }
+}
