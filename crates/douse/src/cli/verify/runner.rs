@@ -83,7 +83,7 @@ pub fn load(location: &Location, options: &Options) -> Result<(Method, MethodMet
         let path = std::env::temp_dir().join(format!(
             "douse-verify-{}-{}.pte",
             std::process::id(),
-            location.name.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
+            location.path.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "_")
         ));
         lowered.save(&path)?;
         let program = Program::open(&path);
