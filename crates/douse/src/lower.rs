@@ -165,6 +165,7 @@ pub fn lower_exported(exported: &ExportedProgram, name: &str, options: &LowerOpt
         targets: vec!["cpu".to_owned()],
         data_files: options.data_file.iter().cloned().collect(),
         plan: lowered.plan.into(),
+        cuda: Vec::new(),
     };
     Ok(Lowered { methods: vec![payload], data: lowered.data.into_iter().collect(), notes: Vec::new() })
 }
