@@ -5,6 +5,7 @@
 //! ```
 
 mod evaluate;
+pub mod emit;
 pub mod fuse;
 pub mod import;
 mod lower;

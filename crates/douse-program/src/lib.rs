@@ -12,4 +12,5 @@ pub mod plan;
 mod print;
 #[cfg(test)]
 mod sample;
+pub mod target;
 mod wire;
