@@ -4,8 +4,8 @@
 //! ExportedProgram ──import──▶ Module ──passes──▶ Module ──fuse──▶ kernels ──plan──▶ Plan
 //! ```
 
-mod evaluate;
 pub mod emit;
+mod evaluate;
 pub mod fuse;
 pub mod import;
 mod lower;

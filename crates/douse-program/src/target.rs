@@ -83,11 +83,7 @@ fn collect<'a>(steps: &'a [Step], found: &mut Vec<&'a Library>) {
                 collect(test, found);
                 collect(body, found);
             }
-            Step::Kernel { .. }
-            | Step::Copy { .. }
-            | Step::Read { .. }
-            | Step::Set { .. }
-            | Step::Require { .. } => {}
+            Step::Kernel { .. } | Step::Copy { .. } | Step::Read { .. } | Step::Set { .. } | Step::Require { .. } => {}
         }
     }
 }

@@ -208,7 +208,8 @@ impl Body<'_> {
                     self.out.line(format!("Reduce{local}::take(sum{local}, r{value});"));
                 }
                 Effect::ArgReduce { value, position, local, .. } => {
-                    let extreme = format!("Extreme<{}>{{r{value}, r{position}}}", names::register(self.dtype(*value)?)?);
+                    let extreme =
+                        format!("Extreme<{}>{{r{value}, r{position}}}", names::register(self.dtype(*value)?)?);
                     self.out.line(format!("Reduce{local}::join(sum{local}, {extreme});"));
                 }
                 Effect::Assert { value, message } => {

@@ -139,11 +139,7 @@ impl Writer<'_> {
             let rest = format!("rest{}", loops[0].0);
             let count = &counts[k];
             let last = k + 1 == loops.len();
-            let value = if k == 0 {
-                rest.clone()
-            } else {
-                format!("{rest} % ({linear})({})", indexer.write(count))
-            };
+            let value = if k == 0 { rest.clone() } else { format!("{rest} % ({linear})({})", indexer.write(count)) };
             self.out.line(if last && points > 1 {
                 format!("const {loop_type} first = ({loop_type})({value}) * {points};")
             } else {

@@ -30,7 +30,10 @@ pub(super) enum Strategy {
     Staged(Lanes),
     /// Sequential but for the outer loops `parallel`, whose points never write one element. With more than one owner, as many threads
     /// walk the same points, and each makes the changes of its share of the elements.
-    Ordered { parallel: Vec<usize>, owners: u32 },
+    Ordered {
+        parallel: Vec<usize>,
+        owners: u32,
+    },
 }
 
 /// Inner loops of so few points are one thread's.
@@ -121,12 +124,9 @@ fn by_columns(kernel: &Kernel) -> bool {
 fn shareable(kernel: &Kernel) -> bool {
     let [stage] = kernel.stages.as_slice() else { return false };
     let written: Vec<u32> = stage.effects.iter().filter_map(|e| destination(e).map(|(param, _)| param)).collect();
-    let loads_written =
-        stage.body.iter().any(|i| matches!(&i.op, Op::Load { param, .. } if written.contains(param)));
-    let effects = stage
-        .effects
-        .iter()
-        .all(|e| matches!(e, Effect::Update { .. } | Effect::Store { .. } | Effect::Assert { .. }));
+    let loads_written = stage.body.iter().any(|i| matches!(&i.op, Op::Load { param, .. } if written.contains(param)));
+    let effects =
+        stage.effects.iter().all(|e| matches!(e, Effect::Update { .. } | Effect::Store { .. } | Effect::Assert { .. }));
     stage.inner.is_empty() && effects && !loads_written
 }
 
@@ -163,7 +163,8 @@ fn parallel_loops(kernel: &Kernel, ranges: &Ranges) -> Vec<usize> {
     if several || arg_scans || loads_other {
         return Vec::new();
     }
-    let apart = |number: usize| changed.iter().all(|(_, stage, _, index)| separates(kernel, stage, number, index, ranges));
+    let apart =
+        |number: usize| changed.iter().all(|(_, stage, _, index)| separates(kernel, stage, number, index, ranges));
     (0..kernel.outer.len()).filter(|number| apart(*number)).collect()
 }
 
