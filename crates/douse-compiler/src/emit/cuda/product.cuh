@@ -8,6 +8,7 @@ template <class T> DEVICE T multiply_add(T a, T b, T c) { return op_add(op_mul(a
 // Elements of a matrix in strided memory, `rows` x `depth`; outside of it, zero.
 template <class T> struct Strided {
   typedef T Type;
+  static const bool IN_MEMORY = true;
   const T *start;
   int64 rows, depth, row_stride, depth_stride;
   DEVICE T at(int64 row, int64 k) const {
@@ -30,11 +31,18 @@ template <class T> struct Strided {
     return v;
   }
   DEVICE bool rows_are_adjacent() const { return row_stride == 1 && depth_stride != 1; }
+  // Where eight elements along the adjacent direction lie, if they lie side by side and aligned; else null.
+  DEVICE const T *eight(int64 row, int64 k) const {
+    const T *p = start + row * row_stride + k * depth_stride;
+    bool whole = rows_are_adjacent() ? row + 8 <= rows && k < depth : depth_stride == 1 && row < rows && k + 8 <= depth;
+    return whole && ((uint64)p & 15) == 0 ? p : nullptr;
+  }
 };
 
 // Elements that a function gives; outside, zero.
 template <class T, class F> struct Computed {
   typedef T Type;
+  static const bool IN_MEMORY = false;
   F f;
   int64 rows, depth;
   DEVICE T at(int64 row, int64 k) const { return row < rows && k < depth ? f(row, k) : T{}; }
@@ -118,33 +126,97 @@ DEVICE void mma(float (&c)[4], const uint32 (&a)[4], const uint32 (&b)[2], bfloa
 #endif
 }
 
-// 32 columns of a tile's rows, in shared memory. Rows of 40 elements put the eight rows that a warp reads at once in different banks.
-const int MMA_DEPTH = 32, MMA_ROW = 40;
+// Four 8 x 8 matrices of 16-bit elements from shared memory, in the layout `mma` takes; each lane gives the address of one row. TRANSPOSED:
+// of one column.
+template <bool TRANSPOSED> DEVICE void load_matrices(uint32 (&r)[4], const void *row) {
+#ifdef __CUDA_ARCH__
+  uint32 at = (uint32)__cvta_generic_to_shared(row);
+  if (TRANSPOSED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+#else
+  host_load_matrices(r, row, TRANSPOSED);
+#endif
+}
+// Copies 16 bytes to shared memory while the thread goes on; `copies_arrived` waits for all of the thread's.
+DEVICE void copy_16(void *to, const void *from) {
+#ifdef __CUDA_ARCH__
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"((uint32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+#else
+  *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
+#endif
+}
+DEVICE void copies_arrived() {
+#ifdef __CUDA_ARCH__
+  asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
+}
 
-template <int ROWS, int THREADS, class Loader> struct TileLoad {
+// A tile of ROWS x 32 elements in shared memory, as it lies in memory: by rows, or by columns where rows are adjacent. Each line is a little
+// longer, so that the eight lines a warp reads at once are in different banks.
+const int MMA_DEPTH = 32;
+template <int ROWS, int THREADS, class Loader> struct Tile {
   typedef typename Loader::Type T;
+  static const int BY_ROW = MMA_DEPTH + 8, BY_COLUMN = ROWS + 8;
+  static const int SIZE = ROWS * BY_ROW > MMA_DEPTH * BY_COLUMN ? ROWS * BY_ROW : MMA_DEPTH * BY_COLUMN;
   static const int COUNT = ROWS * MMA_DEPTH / 8 / THREADS;
   Vector<T, 8> held[COUNT];
-  DEVICE void from(const Loader &loader, int64 row0, int64 k0) {
+
+  // The place of eight elements: row and column of the first.
+  static DEVICE void place(const Loader &loader, int i, int &row, int &k) {
+    int at = threadIdx.x + THREADS * i;
+    row = loader.rows_are_adjacent() ? at % (ROWS / 8) * 8 : at / (MMA_DEPTH / 8);
+    k = loader.rows_are_adjacent() ? at / (ROWS / 8) : at % (MMA_DEPTH / 8) * 8;
+  }
+  static DEVICE int offset(const Loader &loader, int row, int k) {
+    return loader.rows_are_adjacent() ? k * BY_COLUMN + row : row * BY_ROW + k;
+  }
+  DEVICE Vector<T, 8> fetch(const Loader &loader, int64 row, int64 k) const {
+    return loader.rows_are_adjacent() ? loader.along_rows(row, k) : loader.along_depth(row, k);
+  }
+  // Begins to fetch; what is computed waits in registers until `finish`.
+  template <class L> DEVICE void begin_memory(const L &loader, int64 row0, int64 k0, T *tile) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-      int at = threadIdx.x + THREADS * i;
-      held[i] = loader.rows_are_adjacent() ? loader.along_rows(row0 + at % (ROWS / 8) * 8, k0 + at / (ROWS / 8))
-                                           : loader.along_depth(row0 + at / (MMA_DEPTH / 8), k0 + at % (MMA_DEPTH / 8) * 8);
+      int row, k;
+      place(loader, i, row, k);
+      const T *from = loader.eight(row0 + row, k0 + k);
+      T *to = tile + offset(loader, row, k);
+      if (from) copy_16(to, from);
+      else store_vector(to, fetch(loader, row0 + row, k0 + k), 8);
     }
   }
-  DEVICE void to(const Loader &loader, T *tile) const {
+  DEVICE void begin(const Loader &loader, int64 row0, int64 k0, T *tile) {
+    if constexpr (Loader::IN_MEMORY) {
+      begin_memory(loader, row0, k0, tile);
+    } else {
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-      int at = threadIdx.x + THREADS * i;
-      if (loader.rows_are_adjacent()) {
-        int row = at % (ROWS / 8) * 8, k = at / (ROWS / 8);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) tile[(row + j) * MMA_ROW + k] = held[i].element[j];
-      } else {
-        store_vector(tile + at / (MMA_DEPTH / 8) * MMA_ROW + at % (MMA_DEPTH / 8) * 8, held[i], 8);
+      for (int i = 0; i < COUNT; ++i) {
+        int row, k;
+        place(loader, i, row, k);
+        held[i] = fetch(loader, row0 + row, k0 + k);
       }
     }
+  }
+  DEVICE void finish(const Loader &loader, T *tile) {
+    if constexpr (!Loader::IN_MEMORY) {
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) {
+        int row, k;
+        place(loader, i, row, k);
+        store_vector(tile + offset(loader, row, k), held[i], 8);
+      }
+    }
+  }
+  // The 16 x 16 elements from (row, k): matrices in the order rows first (for the left operand), or columns first (for the right one).
+  static DEVICE void fragment(const Loader &loader, const T *tile, int row, int k, bool rows_first, uint32 (&r)[4]) {
+    int lane = threadIdx.x % 32, line = lane % 8, a = lane / 8 % 2 * 8, b = lane / 16 * 8;
+    int dr = rows_first ? a : b, dk = rows_first ? b : a;
+    if (loader.rows_are_adjacent()) load_matrices<true>(r, tile + (k + dk + line) * BY_COLUMN + row + dr);
+    else load_matrices<false>(r, tile + (row + dr + line) * BY_ROW + k + dk);
   }
 };
 
@@ -153,8 +225,10 @@ template <int ROWS, int THREADS, class Loader> struct TileLoad {
 template <int M, int N, class A, class B, class Out>
 DEVICE void mma_product(int64 tile_m, int64 tile_n, int64 depth, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
+  typedef Tile<M, 256, A> TileA;
+  typedef Tile<N, 256, B> TileB;
   const int WARP_M = M / 2, WARP_N = N / 4;
-  __shared__ __align__(16) T as[2][M * MMA_ROW], bs[2][N * MMA_ROW];
+  __shared__ __align__(16) T as[2][TileA::SIZE], bs[2][TileB::SIZE];
   int64 m0 = tile_m * M, n0 = tile_n * N;
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int wm = warp / 4 * WARP_M, wn = warp % 4 * WARP_N, group = lane / 4, quad = lane % 4;
@@ -165,47 +239,42 @@ DEVICE void mma_product(int64 tile_m, int64 tile_n, int64 depth, const A &a, con
     for (int j = 0; j < WARP_N / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum[i][j][e] = 0.0f;
-  TileLoad<M, 256, A> next_a;
-  TileLoad<N, 256, B> next_b;
-  next_a.from(a, m0, 0);
-  next_b.from(b, n0, 0);
-  next_a.to(a, as[0]);
-  next_b.to(b, bs[0]);
+  TileA next_a;
+  TileB next_b;
+  next_a.begin(a, m0, 0, as[0]);
+  next_b.begin(b, n0, 0, bs[0]);
+  next_a.finish(a, as[0]);
+  next_b.finish(b, bs[0]);
+  copies_arrived();
   __syncthreads();
   int now = 0;
   for (int64 k0 = 0; k0 < depth; k0 += MMA_DEPTH) {
     bool more = k0 + MMA_DEPTH < depth;
     if (more) {
-      next_a.from(a, m0, k0 + MMA_DEPTH);
-      next_b.from(b, n0, k0 + MMA_DEPTH);
+      next_a.begin(a, m0, k0 + MMA_DEPTH, as[now ^ 1]);
+      next_b.begin(b, n0, k0 + MMA_DEPTH, bs[now ^ 1]);
     }
 #pragma unroll
     for (int k = 0; k < MMA_DEPTH; k += 16) {
-      uint32 x[WARP_M / 16][4], y[WARP_N / 8][2];
+      uint32 x[WARP_M / 16][4], y[WARP_N / 16][4];
 #pragma unroll
-      for (int i = 0; i < WARP_M / 16; ++i) {
-        const T *p = as[now] + (wm + 16 * i + group) * MMA_ROW + k + 2 * quad;
-        x[i][0] = *reinterpret_cast<const uint32 *>(p);
-        x[i][1] = *reinterpret_cast<const uint32 *>(p + 8 * MMA_ROW);
-        x[i][2] = *reinterpret_cast<const uint32 *>(p + 8);
-        x[i][3] = *reinterpret_cast<const uint32 *>(p + 8 * MMA_ROW + 8);
-      }
+      for (int i = 0; i < WARP_M / 16; ++i) TileA::fragment(a, as[now], wm + 16 * i, k, true, x[i]);
 #pragma unroll
-      for (int j = 0; j < WARP_N / 8; ++j) {
-        const T *p = bs[now] + (wn + 8 * j + group) * MMA_ROW + k + 2 * quad;
-        y[j][0] = *reinterpret_cast<const uint32 *>(p);
-        y[j][1] = *reinterpret_cast<const uint32 *>(p + 8);
-      }
+      for (int j = 0; j < WARP_N / 16; ++j) TileB::fragment(b, bs[now], wn + 16 * j, k, false, y[j]);
 #pragma unroll
       for (int i = 0; i < WARP_M / 16; ++i)
 #pragma unroll
-        for (int j = 0; j < WARP_N / 8; ++j) mma(sum[i][j], x[i], y[j], T{});
+        for (int j = 0; j < WARP_N / 8; ++j) {
+          const uint32 pair[2] = {y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]};
+          mma(sum[i][j], x[i], pair, T{});
+        }
     }
     if (more) {
-      now ^= 1;
-      next_a.to(a, as[now]);
-      next_b.to(b, bs[now]);
+      next_a.finish(a, as[now ^ 1]);
+      next_b.finish(b, bs[now ^ 1]);
+      copies_arrived();
     }
+    now ^= 1;
     __syncthreads();
   }
 #pragma unroll
