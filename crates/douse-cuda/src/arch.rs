@@ -66,7 +66,7 @@ impl FromStr for Architecture {
                 _ => (rest, Features::Portable),
             };
             let number: u32 = digits.parse().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()))?;
-            (number >= 10 && number < 1000).then_some(Architecture {
+            (10..1000).contains(&number).then_some(Architecture {
                 form,
                 major: number / 10,
                 minor: number % 10,

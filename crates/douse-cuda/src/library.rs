@@ -23,13 +23,22 @@ pub(crate) fn open_first(what: &str, names: &[OsString], advice: &str) -> Result
                 tracing::debug!(library = %name.display(), "{what} opened");
                 return Ok(Opened { library, name: name.clone() });
             }
-            Err(error) => tried.push_str(&format!("\n  {}: {error}", name.display())),
+            Err(error) => tried.push_str(&format!("\n  {}", reason(name, &error))),
         }
     }
     if tried.is_empty() {
         tried.push_str("\n  nothing: no place to look in was found");
     }
     Err(Error::new(Code::NotFound, format!("{what} is not there; tried:{tried}\n{advice}")))
+}
+
+/// What the system says, which names the file in most cases.
+fn reason(name: &OsString, error: &libloading::Error) -> String {
+    let said = std::error::Error::source(error).map_or_else(|| error.to_string(), |source| source.to_string());
+    match said.contains(&*name.to_string_lossy()) {
+        true => said,
+        false => format!("{}: {said}", name.display()),
+    }
 }
 
 #[cfg(unix)]

@@ -123,7 +123,7 @@ impl Method {
     ) -> Result<Vec<OutputValue>> {
         match &mut self.engine {
             Engine::Cpu(executor) => {
-                session.to_host()?;
+                session.move_to_host()?;
                 session.adopt(|| executor.initial_state(), &self.states)?;
                 let (seed, call) = session.random()?;
                 let options = Options { threads: self.threads.clone(), seed, call };
@@ -137,7 +137,7 @@ impl Method {
             }
             Engine::Cuda(executor) => {
                 let random = session.random()?;
-                let state = session.to_device(executor.device(), executor.initial_state())?;
+                let state = session.move_to_device(executor.device(), executor.initial_state())?;
                 executor.run(state, symbols, inputs, random, self.rollback.at_risk())
             }
         }

@@ -65,7 +65,7 @@ impl Session {
     }
 
     /// Brings the state back from a device.
-    pub(crate) fn to_host(&mut self) -> Result<()> {
+    pub(crate) fn move_to_host(&mut self) -> Result<()> {
         if let Some(device) = &self.device {
             device.to_host(&mut self.state)?;
             self.device = None;
@@ -74,13 +74,13 @@ impl Session {
     }
 
     /// Brings a method's state to a device: what the session has of it, and the initial values of the rest.
-    pub(crate) fn to_device<'a>(
+    pub(crate) fn move_to_device<'a>(
         &mut self,
         device: &CudaDevice,
         initial: impl Iterator<Item = (&'a str, &'a [u8])>,
     ) -> Result<&mut DeviceState> {
         if self.device.as_ref().is_some_and(|state| !state.is_on(device)) {
-            self.to_host()?;
+            self.move_to_host()?;
         }
         let state = self.device.get_or_insert_with(|| Box::new(DeviceState::new(device)));
         for (name, bytes) in initial {

@@ -15,6 +15,9 @@ use crate::{Error, Result};
 pub(crate) const CPU: &str = "cpu";
 const PTX: (&str, &str) = ("ptx", "compute_80");
 
+/// Code for each architecture, and the data it is in, by key.
+type Code = (Vec<CudaTarget>, Vec<(String, Bytes)>);
+
 /// Compiles for the GPU targets among a program's.
 pub(crate) struct Coder {
     /// Where there is such a target.
@@ -49,7 +52,7 @@ impl Coder {
     ///
     /// # Errors
     /// `NotSupported` for what has no code for GPUs yet; `Internal` for emitted code that does not compile.
-    pub fn code(&self, plan: &Plan) -> Result<(Vec<CudaTarget>, Vec<(String, Bytes)>)> {
+    pub fn code(&self, plan: &Plan) -> Result<Code> {
         let Some(nvrtc) = &self.nvrtc else { return Ok((Vec::new(), Vec::new())) };
         let mut sources = Vec::new();
         let mut targets = Vec::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use douse_core::bytes::{Aligned, Bytes};
 use douse_core::sym::Expr;
-use douse_core::{Error, Result, Scalar};
+use douse_core::{Code, Error, Result, Scalar};
 use douse_cpu::executor::number;
 use douse_cpu::{InputValue, OutputValue};
 use douse_cuda::{DeviceMemory, Module, Place};
@@ -63,7 +63,16 @@ impl Executor {
         let target = choose(payload, device)?;
         let load = |key: &String| {
             let module = device.device().load(&data(key)?);
-            module.map_err(|e| e.at(format!("the code for {} on {:?}", target.arch, device.device())))
+            module.map_err(|mut error| {
+                if error.code == Code::DelegateInvalidCompatibility {
+                    // PTX of a newer NVRTC, or a cubin of a newer major version.
+                    let version = device.device().driver().version();
+                    error.message.push_str(&format!(
+                        "; the driver supports CUDA {version}: update it, or lower with an NVRTC of that version"
+                    ));
+                }
+                error.at(format!("the code for {} on {:?}", target.arch, device.device()))
+            })
         };
         let modules = target.modules.iter().map(load).collect::<Result<Vec<Arc<Module>>>>()?;
         let actions = actions(&plan, target, &modules)?;
