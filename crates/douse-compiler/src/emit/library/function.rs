@@ -8,7 +8,7 @@ use douse_program::library::View;
 use douse_program::plan::Plan;
 use douse_program::target::{Launch, LibraryLaunch};
 
-use crate::emit::index::{Indexer, Width};
+use crate::emit::index::Indexer;
 use crate::emit::{Function, Modules, names};
 
 /// A view as an argument.
@@ -43,7 +43,7 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub fn new(plan: &'a Plan, ranges: &Ranges, modules: &'a mut Modules) -> Writer<'a> {
-        let indexer = Indexer { ranges: ranges.clone(), loops: Width::Wide };
+        let indexer = Indexer { ranges: ranges.clone() };
         Writer { plan, indexer, modules, written: HashMap::new() }
     }
 
