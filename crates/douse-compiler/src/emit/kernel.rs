@@ -71,9 +71,14 @@ impl Writer<'_> {
             arguments.push("const RandomState *random".to_owned());
         }
         let mut text = String::new();
+        let mut last = "";
         for line in kernel.comment.iter().flat_map(|c| c.lines()) {
             // A backslash at the end would continue the comment.
-            text.push_str(&format!("// {}\n", line.trim_end().trim_end_matches('\\')));
+            let line = line.trim_end().trim_end_matches('\\');
+            if line != last {
+                text.push_str(&format!("// {line}\n"));
+            }
+            last = line;
         }
         let bounds = format!("__launch_bounds__({threads})");
         text.push_str(&format!(

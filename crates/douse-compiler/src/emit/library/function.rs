@@ -121,7 +121,8 @@ impl<'a> Writer<'a> {
         let (module, function) = match self.written.get(&key) {
             Some(found) => found.clone(),
             None => {
-                let function = names::function(&format!("{}_{}", draft.name, self.written.len()));
+                // Apart from the names of kernels, which begin otherwise.
+                let function = format!("library_{}_{}", draft.name, self.written.len());
                 let text =
                     format!("extern \"C\" __global__ void __launch_bounds__({}) {function}{rest}", draft.threads);
                 let module = self.modules.add(Function { text, special: false, templates: draft.templates });
