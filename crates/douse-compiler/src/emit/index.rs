@@ -22,11 +22,10 @@ impl Width {
     }
 }
 
-/// Writes expressions over loops (`i0`, of the width `loops`), sizes (`s0`, int64) and registers (`r0`, int64).
+/// Writes expressions over loops (`i0`, of the width its range needs), sizes (`s0`, int64) and registers (`r0`, int64).
 #[derive(Clone, Debug)]
 pub(super) struct Indexer {
     pub ranges: Ranges,
-    pub loops: Width,
 }
 
 /// Values of no more than this size, sums of them included, are computed in 32 bits.
@@ -69,6 +68,11 @@ impl Indexer {
             Cond::Compare(_, a, b) => Some(self.magnitude(a)?.max(self.magnitude(b)?)),
             Cond::And(ab) | Cond::Or(ab) => Some(self.cond_magnitude(&ab.0)?.max(self.cond_magnitude(&ab.1)?)),
         }
+    }
+
+    /// The width of a loop's variable.
+    pub fn loop_width(&self, number: usize) -> Width {
+        self.width(&Expr::loop_var(number))
     }
 
     /// The width that an expression needs.
@@ -140,7 +144,7 @@ impl Indexer {
             self.ranges.non_negative(&ab.0) && self.ranges.min(&ab.1).is_some_and(|least| least > 0)
         };
         match atom {
-            Atom::Symbol(Symbol::Loop(n)) if self.loops == width => format!("i{n}"),
+            Atom::Symbol(Symbol::Loop(n)) if self.loop_width(*n as usize) == width => format!("i{n}"),
             Atom::Symbol(Symbol::Loop(n)) => format!("({})i{n}", width.name()),
             Atom::Symbol(Symbol::Size(n)) if width == Width::Wide => format!("s{n}"),
             Atom::Symbol(Symbol::Size(n)) => format!("(int)s{n}"),
@@ -186,7 +190,7 @@ mod tests {
     fn indexer(sizes: &[i64]) -> Indexer {
         let mut ranges = Ranges::new();
         ranges.set_loops(&sizes.iter().map(|s| Expr::int(*s)).collect::<Vec<_>>());
-        Indexer { ranges, loops: Width::Narrow }
+        Indexer { ranges }
     }
 
     fn expr(text: &str) -> Expr {

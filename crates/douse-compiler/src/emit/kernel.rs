@@ -71,9 +71,14 @@ impl Writer<'_> {
             arguments.push("const RandomState *random".to_owned());
         }
         let mut text = String::new();
+        let mut last = "";
         for line in kernel.comment.iter().flat_map(|c| c.lines()) {
             // A backslash at the end would continue the comment.
-            text.push_str(&format!("// {}\n", line.trim_end().trim_end_matches('\\')));
+            let line = line.trim_end().trim_end_matches('\\');
+            if line != last {
+                text.push_str(&format!("// {line}\n"));
+            }
+            last = line;
         }
         let bounds = format!("__launch_bounds__({threads})");
         text.push_str(&format!(
@@ -99,54 +104,44 @@ impl Writer<'_> {
     fn indexer(&self, stage: &Stage) -> Indexer {
         let loops: Vec<Expr> = self.kernel.outer.iter().chain(&stage.inner).cloned().collect();
         let ranges = self.ranges.with_loops(&loops);
-        Indexer { loops: self.loop_width(), ranges }
-    }
-
-    /// The width of every loop's variable.
-    fn loop_width(&self) -> Width {
-        let inner = self.kernel.stages.iter().flat_map(|s| &s.inner);
-        let fits = |size: &Expr| self.ranges.max(size).is_some_and(|max| max <= i64::from(i32::MAX));
-        if self.kernel.outer.iter().chain(inner).all(fits) { Width::Narrow } else { Width::Wide }
+        Indexer { ranges }
     }
 
     fn outer_indexer(&self) -> Indexer {
-        Indexer { ranges: self.ranges.clone(), loops: self.loop_width() }
+        Indexer { ranges: self.ranges.clone() }
     }
 
     /// Declares loops from a linear count `from` of their points. Of the last loop, `points` at a time are one: `first` is the first of them.
     fn declare(&mut self, loops: &[(usize, Expr)], from: &str, points: i64) {
-        let indexer = self.outer_indexer();
-        let loop_type = indexer.loops.name();
-        let chunked = |last: bool, size: &Expr| if last { size.ceil_div(&Expr::int(points)) } else { size.clone() };
-        let counts: Vec<Expr> =
-            loops.iter().enumerate().map(|(k, (_, size))| chunked(k + 1 == loops.len(), size)).collect();
+        let Some((name, _)) = loops.first() else { return };
+        let mut indexer = self.outer_indexer();
+        for (number, size) in loops {
+            indexer.ranges.set(variable(*number), Some(0), Some(size - 1));
+        }
+        let last = loops.len() - 1;
+        let counts: Vec<Expr> = loops
+            .iter()
+            .enumerate()
+            .map(|(k, (_, size))| if k == last { size.ceil_div(&Expr::int(points)) } else { size.clone() })
+            .collect();
         let narrow = indexer.width(&Expr::product(&counts)) == Width::Narrow;
         let linear = if narrow { "uint32" } else { "uint64" };
-        match loops {
-            [] => return,
-            [(number, _)] => {
-                let line = if points > 1 {
-                    format!("const {loop_type} first = ({loop_type}){from} * {points};")
-                } else {
-                    format!("const {loop_type} i{number} = ({loop_type}){from};")
-                };
-                return self.out.line(line);
-            }
-            _ => {}
+        let mut rest = format!("({linear}){from}");
+        if last > 0 {
+            self.out.line(format!("{linear} rest{name} = {rest};"));
+            rest = format!("rest{name}");
         }
-        self.out.line(format!("{linear} rest{} = ({linear}){from};", loops[0].0));
-        for (k, (number, _)) in loops.iter().enumerate().rev() {
-            let rest = format!("rest{}", loops[0].0);
-            let count = &counts[k];
-            let last = k + 1 == loops.len();
-            let value = if k == 0 { rest.clone() } else { format!("{rest} % ({linear})({})", indexer.write(count)) };
-            self.out.line(if last && points > 1 {
-                format!("const {loop_type} first = ({loop_type})({value}) * {points};")
+        for (k, ((number, _), count)) in loops.iter().zip(&counts).enumerate().rev() {
+            let width = indexer.loop_width(*number).name();
+            let count = indexer.write(count);
+            let value = if k == 0 { rest.clone() } else { format!("{rest} % ({linear})({count})") };
+            self.out.line(if k == last && points > 1 {
+                format!("const {width} first = ({width})({value}) * {points};")
             } else {
-                format!("const {loop_type} i{number} = ({loop_type})({value});")
+                format!("const {width} i{number} = ({width})({value});")
             });
             if k > 0 {
-                self.out.line(format!("{rest} /= ({linear})({});", indexer.write(count)));
+                self.out.line(format!("{rest} /= ({linear})({count});"));
             }
         }
     }
@@ -186,15 +181,15 @@ impl Writer<'_> {
             }
             return body.effects(vectors, acting);
         };
-        let loop_type = self.loop_width().name();
+        let loop_type = self.indexer(stage).loop_width(*last).name();
         let whole = size.as_int().is_some_and(|size| size % points == 0);
         let kernel = self.kernel;
         let mut body = self.body(stage);
         let count = if whole {
             points.to_string()
         } else {
-            let size = body.indexer.wide(size);
-            body.out.line(format!("const int count = (int)smaller<int64>({points}, {size} - first);"));
+            let size = body.indexer.write(size);
+            body.out.line(format!("const int count = (int)smaller<{loop_type}>({points}, {size} - first);"));
             "count".to_owned()
         };
         // The index at the first point: the loop's variable is shadowed by each point's own below.
@@ -239,7 +234,7 @@ impl Writer<'_> {
         let loops = self.outer_loops();
         let kernel = self.kernel;
         let vectors = match (loops.last(), kernel.stages.as_slice()) {
-            (Some((last, size)), [stage]) => Vectors::along(kernel, stage, *last, size),
+            (Some((last, size)), [stage]) => Vectors::along(kernel, stage, *last, size, 1),
             _ => Vectors::none(),
         };
         let count = Writer::count(&loops, vectors.points());
@@ -295,7 +290,8 @@ impl Writer<'_> {
     /// One stage at one outer point, shared among lanes.
     fn stage(&mut self, number: usize, stage: &Stage) -> Result<()> {
         let scans = stage.effects.iter().any(|e| matches!(e, Effect::Scan { .. } | Effect::ArgScan { .. }));
-        self.out.line(format!("{{  // stage {number}"));
+        self.out.line("{");
+        self.out.line(format!("// stage {number}"));
         self.accumulators(stage)?;
         let inner = self.inner_loops(stage);
         if stage.inner.is_empty() {
@@ -308,7 +304,7 @@ impl Writer<'_> {
             self.locals(stage, true)?;
         } else {
             let vectors = match inner.last() {
-                Some((last, size)) => Vectors::along(self.kernel, stage, *last, size),
+                Some((last, size)) => Vectors::along(self.kernel, stage, *last, size, self.lanes.count()),
                 None => Vectors::none(),
             };
             let count = Writer::count(&inner, vectors.points());
@@ -373,7 +369,7 @@ impl Writer<'_> {
     fn scan(&mut self, stage: &Stage, inner: &[(usize, Expr)]) -> Result<()> {
         let Some(((last, size), rows)) = inner.split_last() else { return Ok(()) };
         let indexer = self.indexer(stage);
-        let loop_type = indexer.loops.name();
+        let loop_type = indexer.loop_width(*last).name();
         let row_count = Writer::count(rows, 1);
         let scans: Vec<(usize, &Effect)> = stage.effects.iter().enumerate().collect();
         let mut classes = Vec::new();

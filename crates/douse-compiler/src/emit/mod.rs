@@ -21,6 +21,9 @@ use douse_program::target::{Launch, LibraryLaunches};
 /// Options of NVRTC that the code needs.
 pub const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false"];
 
+/// The line between what every module has and the functions of the program.
+pub const FUNCTIONS_FOLLOW: &str = "// ==== The program's functions ====";
+
 const PRELUDE: &str = include_str!("cuda/prelude.cuh");
 const MATH: &str = include_str!("cuda/math.cuh");
 const COMBINE: &str = include_str!("cuda/combine.cuh");
@@ -76,6 +79,7 @@ impl Modules {
                         templates.push(template);
                     }
                 }
+                templates.push(FUNCTIONS_FOLLOW);
                 for part in templates.into_iter().chain(functions.iter().map(|f| f.text.as_str())) {
                     text.push('\n');
                     text.push_str(part);

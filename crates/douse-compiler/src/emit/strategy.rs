@@ -14,6 +14,14 @@ pub(super) enum Lanes {
 }
 
 impl Lanes {
+    pub fn count(self) -> i64 {
+        match self {
+            Lanes::Thread => 1,
+            Lanes::Warp => 32,
+            Lanes::Block(threads) => i64::from(threads),
+        }
+    }
+
     pub fn name(self) -> String {
         match self {
             Lanes::Thread => "ThreadLanes".to_owned(),

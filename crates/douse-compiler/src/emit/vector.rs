@@ -30,8 +30,8 @@ impl Vectors {
         Vectors::default()
     }
 
-    /// The vectors along a loop; `size` is the loop's.
-    pub fn along(kernel: &Kernel, stage: &Stage, last: usize, size: &Expr) -> Vectors {
+    /// The vectors along a loop of this size, whose points so many threads share.
+    pub fn along(kernel: &Kernel, stage: &Stage, last: usize, size: &Expr, threads: i64) -> Vectors {
         let contiguous = |index: &Expr| {
             let affine = index.affine(Symbol::Loop(last as u32));
             affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(|s| matches!(s, Symbol::Value(_))))
@@ -69,9 +69,10 @@ impl Vectors {
             LONG.. => (BYTES / least).min(POINTS / 2),
             _ => (BYTES / least).min(POINTS),
         };
-        // A short loop that does not divide would leave most of a thread idle.
+        // A short loop would leave threads idle, and one that does not divide most of a thread.
         if let Some(size) = size.as_int() {
-            while vectors.width > 1 && size % i64::from(vectors.width) != 0 && size < 4 * i64::from(vectors.width) {
+            let wasteful = |width: i64| size < threads * width || size % width != 0 && size < 4 * width;
+            while vectors.width > 1 && wasteful(i64::from(vectors.width)) {
                 vectors.width /= 2;
             }
         }

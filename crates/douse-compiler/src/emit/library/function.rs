@@ -8,7 +8,7 @@ use douse_program::library::View;
 use douse_program::plan::Plan;
 use douse_program::target::{Launch, LibraryLaunch};
 
-use crate::emit::index::{Indexer, Width};
+use crate::emit::index::Indexer;
 use crate::emit::{Function, Modules, names};
 
 /// A view as an argument.
@@ -43,7 +43,7 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub fn new(plan: &'a Plan, ranges: &Ranges, modules: &'a mut Modules) -> Writer<'a> {
-        let indexer = Indexer { ranges: ranges.clone(), loops: Width::Wide };
+        let indexer = Indexer { ranges: ranges.clone() };
         Writer { plan, indexer, modules, written: HashMap::new() }
     }
 
@@ -121,7 +121,8 @@ impl<'a> Writer<'a> {
         let (module, function) = match self.written.get(&key) {
             Some(found) => found.clone(),
             None => {
-                let function = names::function(&format!("{}_{}", draft.name, self.written.len()));
+                // Apart from the names of kernels, which begin otherwise.
+                let function = format!("library_{}_{}", draft.name, self.written.len());
                 let text =
                     format!("extern \"C\" __global__ void __launch_bounds__({}) {function}{rest}", draft.threads);
                 let module = self.modules.add(Function { text, special: false, templates: draft.templates });
