@@ -134,17 +134,18 @@ impl Executor {
         };
         let (values, arena) = room.prepare(device, &slots, self.layout.total, &plan.name)?;
         let (places, waits) = prepared.places(state, &slots, values, &self.layout, arena)?;
-        let snapshot = Snapshot::take(at_risk, state, room, device)?;
+        let snapshot = Snapshot::take(&prepared.initial, at_risk, state, room, device)?;
         let mut walk = Walk::new(&prepared, room, places, waits, symbols);
         let done = prepared
             .upload(&mut walk, &slots, &inputs, (seed, call))
             .and_then(|()| walk.actions(&prepared.actions))
             .and_then(|()| prepared.download(&mut walk, &slots, &inputs));
         let outputs = done.and_then(|()| prepared.collect(&mut walk, &slots, &mut inputs));
+        let committed = walk.committed;
         outputs.map_err(|error| {
             // Pinned memory is used again by the next call: nothing may be under way.
             let settled = room.stream.synchronize();
-            let restored = settled.and_then(|()| snapshot.put_back(room, device));
+            let restored = settled.and_then(|()| snapshot.put_back(room, device, committed));
             match restored {
                 Ok(None) => error,
                 Ok(Some(touched)) => Error::new(error.code, format!("{}; {touched}", error.message)),
@@ -386,17 +387,32 @@ impl Prepared {
 /// Copies of the state that a failed call would leave changed, on the device.
 struct Snapshot {
     copied: Vec<(Place, Place)>,
-    /// What is too large to copy.
+    /// What to say of the state that was not copied.
     touched: Option<String>,
 }
 
 impl Snapshot {
-    fn take(at_risk: &[String], state: &mut DeviceState, room: &mut Room, device: &CudaDevice) -> Result<Snapshot> {
+    fn take(
+        all: &[(String, Bytes)],
+        at_risk: &[String],
+        state: &mut DeviceState,
+        room: &mut Room,
+        device: &CudaDevice,
+    ) -> Result<Snapshot> {
         let mut snapshot = Snapshot { copied: Vec::new(), touched: None };
         let aligned = |name: &String| state.len(name).unwrap_or(0).next_multiple_of(CONSTANT_ALIGNMENT);
         let total: usize = at_risk.iter().map(aligned).sum();
-        if total > LIMIT {
-            snapshot.touched = Some(format!("the call may have changed the state {}", at_risk.join(", ")));
+        let copied = if total > LIMIT { &[][..] } else { at_risk };
+        // A check cannot leave other state changed, but the device can fail at any step.
+        let rest: Vec<&str> = all
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .filter(|name| copied.iter().all(|copied| copied != name))
+            .collect();
+        if !rest.is_empty() {
+            snapshot.touched = Some(format!("the call may have changed the state {}", rest.join(", ")));
+        }
+        if copied.is_empty() {
             return Ok(snapshot);
         }
         let copies = room.snapshot.at_least(total, device, || "copies of state".to_owned())?;
@@ -411,11 +427,12 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    fn put_back(&self, room: &Room, device: &CudaDevice) -> Result<Option<String>> {
+    /// Puts back what was copied, and says what of the state stays changed, where a step that writes state was begun.
+    fn put_back(&self, room: &Room, device: &CudaDevice, committed: bool) -> Result<Option<String>> {
         for (place, copy) in &self.copied {
             device.device().copy(*copy, *place, &room.stream)?;
         }
         room.stream.synchronize()?;
-        Ok(self.touched.clone())
+        Ok(self.touched.clone().filter(|_| committed))
     }
 }

@@ -111,6 +111,18 @@ fn a_failed_check_puts_state_back_and_the_next_call_works() {
 }
 
 #[test]
+fn a_fault_of_the_device_says_that_state_was_touched() {
+    let Some(fake) = Fake::new(&["FAIL=cuLaunchKernel", "AT=2", "STATUS=719"]) else { return };
+    let mut payload = counter(&["sm_90"]);
+    // Without the check, no copy of the state is kept.
+    Arc::make_mut(&mut payload.plan).steps.pop();
+    let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
+    let error = method.run(&[x(&[1.0]).view()]).unwrap_err();
+    assert!(error.message.contains("add: cuLaunchKernel failed with"), "{error}");
+    assert!(error.message.ends_with("the call may have changed the state count"), "{error}");
+}
+
+#[test]
 fn an_index_out_of_range_is_an_error_of_its_call() {
     let Some(fake) = Fake::new(&[]) else { return };
     let mut payload = counter(&["sm_90"]);

@@ -21,6 +21,8 @@ pub(super) struct Walk<'a> {
     pub symbols: Vec<Option<i64>>,
     /// A kernel that may have raised the flag was launched since the flag was read.
     unchecked: bool,
+    /// A step that writes state was begun.
+    pub committed: bool,
 }
 
 /// Where each buffer lies.
@@ -45,7 +47,7 @@ impl<'a> Walk<'a> {
         waits: Vec<bool>,
         symbols: Vec<Option<i64>>,
     ) -> Walk<'a> {
-        Walk { prepared, room, places: Places { places, waits }, symbols, unchecked: false }
+        Walk { prepared, room, places: Places { places, waits }, symbols, unchecked: false, committed: false }
     }
 
     pub fn actions(&mut self, actions: &[Action]) -> Result<()> {
@@ -104,7 +106,11 @@ impl<'a> Walk<'a> {
 
     /// State is written only after every check before it has passed.
     fn before_commit(&mut self, commits: bool) -> Result<()> {
-        if commits && self.unchecked { self.settle() } else { Ok(()) }
+        if commits && self.unchecked {
+            self.settle()?;
+        }
+        self.committed |= commits;
+        Ok(())
     }
 
     fn scratch(&mut self, bytes: &Expr) -> Result<Place> {
