@@ -4,6 +4,7 @@
 //! ExportedProgram ──import──▶ Module ──passes──▶ Module ──fuse──▶ kernels ──plan──▶ Plan
 //! ```
 
+pub mod emit;
 mod evaluate;
 pub mod fuse;
 pub mod import;

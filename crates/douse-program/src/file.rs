@@ -156,10 +156,21 @@ pub fn write(path: &Path, methods: &[Payload], find: &dyn Fn(&str) -> Option<Byt
             bytes.map(|b| (key, b)).ok_or_else(|| Error::new(Code::NotFound, format!("no data {key} to write")))
         })
         .collect::<Result<BTreeMap<_, _>>>()?;
+    // Code stays with the program, wherever its weights are.
+    let keys: BTreeSet<&String> = methods.iter().flat_map(|m| &m.cuda).flat_map(|target| &target.modules).collect();
+    let code = keys
+        .into_iter()
+        .map(|key| {
+            find(key).map(|b| (key, b)).ok_or_else(|| Error::new(Code::NotFound, format!("no code {key} to write")))
+        })
+        .collect::<Result<Vec<_>>>()?;
     let external = methods.iter().flat_map(|m| &m.data_files).next();
     let mut program = pte::Writer::new();
     for method in methods {
         program.method(spec(&method.plan)?, method.encode()?)?;
+    }
+    for (key, bytes) in &code {
+        program.named_data((*key).clone(), &**bytes, WEIGHT_ALIGNMENT)?;
     }
     let weights = match external {
         None => {

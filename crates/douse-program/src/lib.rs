@@ -1,5 +1,6 @@
 //! The program file: plan, kernels, container.
 
+pub mod arena;
 pub mod bounds;
 pub mod check;
 pub mod container;
@@ -12,4 +13,5 @@ pub mod plan;
 mod print;
 #[cfg(test)]
 mod sample;
+pub mod target;
 mod wire;

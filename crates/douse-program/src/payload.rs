@@ -6,12 +6,13 @@ use douse_core::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
+use crate::target::CudaTarget;
 use crate::wire;
 
 const MAGIC: &[u8; 8] = b"DOUSEPLN";
 
 /// Grows with every change of what a plan holds: of any type that it is made of, the order of variants included.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A method as a program file holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +22,8 @@ pub struct Payload {
     /// Names, without `.ptd`, of the files of weights that stand beside the program; none: all is in the program.
     pub data_files: Vec<String>,
     pub plan: Arc<Plan>,
+    /// Code for CUDA devices, an architecture each.
+    pub cuda: Vec<CudaTarget>,
 }
 
 impl Payload {

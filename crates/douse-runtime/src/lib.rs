@@ -16,6 +16,7 @@
 //! ```
 
 mod bind;
+mod cuda;
 mod meta;
 mod method;
 mod overlap;
@@ -27,10 +28,11 @@ mod session;
 mod symbols;
 mod value;
 
+pub use cuda::CudaDevice;
 pub use douse_core::{Aligned, Code, DType, Error, HostTensor, Memory, Result, TensorView};
 pub use douse_cpu::Threads;
 pub use meta::{MethodMeta, Size, StateMeta, ValueKind, ValueMeta};
 pub use method::Method;
-pub use program::{LoadOptions, Program};
+pub use program::{Device, LoadOptions, Program};
 pub use session::Session;
 pub use value::{Argument, Value};

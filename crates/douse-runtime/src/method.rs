@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use douse_core::{Aligned, Code, Error, HostTensor, Result};
-use douse_cpu::{Executor, Options, OutputValue};
+use douse_cpu::{Executor, InputValue, Options, OutputValue};
 use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, OutputKind, Plan};
 
 use crate::bind::Bound;
+use crate::cuda;
 use crate::program::LoadOptions;
 use crate::rollback::Rollback;
 use crate::session::Session;
@@ -19,7 +20,7 @@ use crate::value::{Argument, Value};
 /// A call that fails leaves the method usable, and the state as it was, or says what it touched.
 #[derive(Clone)]
 pub struct Method {
-    executor: Executor,
+    engine: Engine,
     plan: Arc<Plan>,
     threads: douse_cpu::Threads,
     session: Session,
@@ -33,9 +34,19 @@ pub struct Method {
     outputs: Vec<Value>,
 }
 
+/// What runs the plan.
+#[derive(Clone)]
+pub(crate) enum Engine {
+    Cpu(Box<Executor>),
+    Cuda(Box<cuda::Executor>),
+}
+
 impl Method {
-    pub(crate) fn new(executor: Executor, options: &LoadOptions) -> Method {
-        let plan = executor.plan().clone();
+    pub(crate) fn new(engine: Engine, options: &LoadOptions) -> Method {
+        let plan = match &engine {
+            Engine::Cpu(executor) => executor.plan().clone(),
+            Engine::Cuda(executor) => executor.plan().clone(),
+        };
         let states = plan.buffers.iter().filter_map(|buffer| match &buffer.kind {
             BufferKind::State { name, .. } => {
                 let elements = usize::try_from(buffer.elements.as_int()?).ok()?;
@@ -51,7 +62,7 @@ impl Method {
             outputs: Vec::new(),
             threads: options.threads.clone(),
             session: Session::new(),
-            executor,
+            engine,
             plan,
         }
     }
@@ -96,23 +107,40 @@ impl Method {
         if bound.copies > 0 {
             tracing::debug!(method = %self.plan.name, copies = bound.copies, "inputs copied into the plan's layout");
         }
-        session.adopt(|| self.executor.initial_state(), &self.states)?;
-        let (seed, call) = session.random()?;
-        let options = Options { threads: self.threads.clone(), seed, call };
-        let snapshot = self.rollback.before(&session.state);
         let symbols = std::mem::take(&mut bound.symbols);
-        let outputs = match self.executor.run(&mut session.state, &symbols, bound.inputs(), &options) {
-            Ok(outputs) => outputs,
-            Err(mut error) => {
-                if let Some(touched) = self.rollback.after_failure(&mut session.state, snapshot) {
-                    error.message = format!("{}; {touched}", error.message);
-                }
-                return Err(error);
-            }
-        };
+        let outputs = self.run_engine(session, &symbols, bound.inputs())?;
         session.advance();
         bound.write_back()?;
         outputs.into_iter().map(value).collect()
+    }
+
+    /// Runs the plan in a session. A failure leaves its state as it was, or says what it touched.
+    fn run_engine(
+        &mut self,
+        session: &mut Session,
+        symbols: &[Option<i64>],
+        inputs: Vec<InputValue<'_>>,
+    ) -> Result<Vec<OutputValue>> {
+        match &mut self.engine {
+            Engine::Cpu(executor) => {
+                session.move_to_host()?;
+                session.adopt(|| executor.initial_state(), &self.states)?;
+                let (seed, call) = session.random()?;
+                let options = Options { threads: self.threads.clone(), seed, call };
+                let snapshot = self.rollback.before(&session.state);
+                executor.run(&mut session.state, symbols, inputs, &options).map_err(|mut error| {
+                    if let Some(touched) = self.rollback.after_failure(&mut session.state, snapshot) {
+                        error.message = format!("{}; {touched}", error.message);
+                    }
+                    error
+                })
+            }
+            Engine::Cuda(executor) => {
+                let random = session.random()?;
+                let state = session.move_to_device(executor.device(), executor.initial_state())?;
+                executor.run(state, symbols, inputs, random, self.rollback.at_risk())
+            }
+        }
     }
 
     /// Keeps an input for [`execute`](Method::execute). Only its number is checked now: sizes depend on each other.

@@ -12,12 +12,20 @@ use douse_program::file::{ProgramFile, data_keys};
 use douse_program::payload::Payload;
 use douse_program::plan::{Data, Plan};
 
+use crate::cuda::{self, CudaDevice, Devices};
 use crate::meta::MethodMeta;
-use crate::method::Method;
+use crate::method::{Engine, Method};
 
 /// A program that was opened or lowered. Clones are the same program.
 #[derive(Clone, Debug)]
-pub struct Program(Arc<Source>);
+pub struct Program(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    source: Source,
+    /// The devices that methods of the program are on.
+    devices: Devices,
+}
 
 #[derive(Debug)]
 enum Source {
@@ -30,6 +38,18 @@ enum Source {
 pub struct LoadOptions {
     /// The threads that its calls use; by default the calling thread alone.
     pub threads: Threads,
+    pub device: Device,
+}
+
+/// What a method runs on.
+#[derive(Clone, Debug, Default)]
+pub enum Device {
+    #[default]
+    Cpu,
+    /// The CUDA device of that number; opened when a method is loaded, and shared by the methods of a program.
+    Cuda(u32),
+    /// A CUDA device that is open.
+    Open(CudaDevice),
 }
 
 impl LoadOptions {
@@ -38,7 +58,17 @@ impl LoadOptions {
     /// # Errors
     /// `OutOfResources` where the system refuses to start a thread.
     pub fn cpu(threads: usize) -> Result<LoadOptions> {
-        Ok(LoadOptions { threads: Threads::new(threads)? })
+        Ok(LoadOptions { threads: Threads::new(threads)?, ..LoadOptions::default() })
+    }
+
+    /// On the CUDA device of that number, from 0.
+    pub fn cuda(ordinal: u32) -> LoadOptions {
+        LoadOptions { device: Device::Cuda(ordinal), ..LoadOptions::default() }
+    }
+
+    /// On a CUDA device that is open.
+    pub fn on(device: &CudaDevice) -> LoadOptions {
+        LoadOptions { device: Device::Open(device.clone()), ..LoadOptions::default() }
     }
 }
 
@@ -56,6 +86,10 @@ fn aligned(bytes: Bytes) -> Bytes {
 }
 
 impl Program {
+    fn new(source: Source) -> Program {
+        Program(Arc::new(Shared { source, devices: Devices::default() }))
+    }
+
     /// Opens a program file and the files of weights beside it. Weights are mapped, not read.
     ///
     /// # Errors
@@ -72,7 +106,7 @@ impl Program {
     pub fn open_with_data(path: &Path, data: &[&Path]) -> Result<Program> {
         let file = ProgramFile::open(path, data)?;
         tracing::debug!(path = %path.display(), methods = file.methods().len(), "program opened");
-        Ok(Program(Arc::new(Source::File(Box::new(file)))))
+        Ok(Program::new(Source::File(Box::new(file))))
     }
 
     /// A program that was lowered in memory, with its named data.
@@ -87,12 +121,12 @@ impl Program {
                 return Err(Error::invalid_program(format!("two methods are named {name:?}")));
             }
         }
-        Ok(Program(Arc::new(Source::Memory { methods, data })))
+        Ok(Program::new(Source::Memory { methods, data }))
     }
 
     /// The methods as they are in the file: plans and targets.
     pub fn methods(&self) -> &[Payload] {
-        match &*self.0 {
+        match &self.0.source {
             Source::File(file) => file.methods(),
             Source::Memory { methods, .. } => methods,
         }
@@ -123,7 +157,7 @@ impl Program {
     /// # Errors
     /// `NotFound`, saying where they should be.
     pub fn data(&self, key: &str) -> Result<Bytes> {
-        match &*self.0 {
+        match &self.0.source {
             Source::File(file) => file.data(key),
             Source::Memory { data, .. } => {
                 let missing = || Error::new(Code::NotFound, format!("the weights {key} are missing"));
@@ -136,9 +170,23 @@ impl Program {
     ///
     /// # Errors
     /// `InvalidArgument` when there is no such method, `NotFound` when weights are missing (all of them are named),
-    /// `NotSupported` when it was not lowered for the CPU.
+    /// `NotSupported` when it was not lowered for the CPU; on a CUDA device, `NotFound` when there is none, or no driver,
+    /// `DelegateInvalidCompatibility` when no code fits, `MemoryAllocationFailed` with what did not fit its memory.
     pub fn load(&self, name: &str, options: &LoadOptions) -> Result<Method> {
         let payload = self.method(name)?;
+        let device = match &options.device {
+            Device::Cpu => return self.load_on_cpu(payload, options),
+            Device::Cuda(ordinal) => self.0.devices.get(*ordinal)?,
+            Device::Open(device) => device.clone(),
+        };
+        self.check_data(&payload.plan)?;
+        let executor = cuda::Executor::new(payload, &device, &|key| self.data(key));
+        let executor = executor.map_err(|e| e.at(format!("method {name:?}")))?;
+        Ok(Method::new(Engine::Cuda(Box::new(executor)), options))
+    }
+
+    fn load_on_cpu(&self, payload: &Payload, options: &LoadOptions) -> Result<Method> {
+        let name = &payload.plan.name;
         if !payload.targets.iter().any(|t| t == "cpu") {
             let targets = payload.targets.join(", ");
             return Err(Error::not_supported(format!("method {name:?} was lowered for {targets}, not for cpu")));
@@ -153,7 +201,7 @@ impl Program {
             }
         })
         .map_err(|e| e.at(format!("method {name:?}")))?;
-        Ok(Method::new(executor, options))
+        Ok(Method::new(Engine::Cpu(Box::new(executor)), options))
     }
 
     /// Names every weight that is missing, not only the first.

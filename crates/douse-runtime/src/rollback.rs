@@ -9,7 +9,7 @@ use douse_program::plan::{BufferId, BufferKind, Plan, Step};
 
 /// State of up to this many bytes is copied before a call that could fail after writing it, and put back when it does.
 /// More would cost a call of a decoder with a large cache more than it is worth; such a failure says what was touched.
-const LIMIT: usize = 4 << 20;
+pub(crate) const LIMIT: usize = 4 << 20;
 
 /// The state that a call may have written when it fails.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,11 @@ impl Rollback {
             _ => None,
         };
         Rollback { at_risk: walk.at_risk.iter().filter_map(name).collect() }
+    }
+
+    /// Names of the state that a call may have written when it fails.
+    pub fn at_risk(&self) -> &[String] {
+        &self.at_risk
     }
 
     /// Copies the state at risk, where it is not too large.

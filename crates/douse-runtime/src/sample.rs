@@ -126,5 +126,5 @@ pub fn counter() -> Payload {
         in_spec: None,
         out_spec: None,
     };
-    Payload { targets: vec!["cpu".into()], data_files: vec![], plan: plan.into() }
+    Payload { targets: vec!["cpu".into()], data_files: vec![], plan: plan.into(), cuda: vec![] }
 }

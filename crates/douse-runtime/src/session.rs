@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::cuda::{CudaDevice, DeviceState};
 use douse_core::{Aligned, Code, Error, Result};
 use douse_cpu::State;
 use douse_program::container::ptd;
@@ -12,7 +13,10 @@ use douse_program::container::ptd;
 /// A new session begins with the initial values of each method that runs in it. A clone goes on by itself.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
+    /// State on the host.
     pub(crate) state: State,
+    /// State on a device: the newer one, where both have a name.
+    device: Option<Box<DeviceState>>,
     /// From the operating system at the first call, unless given.
     seed: Option<u64>,
     calls: u64,
@@ -20,6 +24,14 @@ pub struct Session {
 
 /// The key of the seed and the number of calls in a saved session; no buffer of a program has such a name.
 const RANDOM: &str = "/random";
+
+fn check_size(name: &str, found: usize, expected: usize) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    let message = format!("the session holds {found} bytes for the state {name}, the method keeps {expected}");
+    Err(Error::new(Code::InvalidState, message))
+}
 
 /// Of every entry of a saved session.
 const ALIGNMENT: u64 = 64;
@@ -40,9 +52,45 @@ impl Session {
         *self = Session { seed: self.seed, ..Session::default() };
     }
 
-    /// Names and bytes of the state so far, sorted by name.
-    pub fn states(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.state.iter()
+    /// Names and bytes of the state so far, sorted by name; copied from the device that it is on.
+    ///
+    /// # Errors
+    /// What the device's driver says.
+    pub fn states(&self) -> Result<Vec<(String, Aligned)>> {
+        let mut state = self.state.clone();
+        if let Some(device) = &self.device {
+            device.to_host(&mut state)?;
+        }
+        state.iter().map(|(name, bytes)| Ok((name.to_owned(), Aligned::copy(bytes)?))).collect()
+    }
+
+    /// Brings the state back from a device.
+    pub(crate) fn move_to_host(&mut self) -> Result<()> {
+        if let Some(device) = &self.device {
+            device.to_host(&mut self.state)?;
+            self.device = None;
+        }
+        Ok(())
+    }
+
+    /// Brings a method's state to a device: what the session has of it, and the initial values of the rest.
+    pub(crate) fn move_to_device<'a>(
+        &mut self,
+        device: &CudaDevice,
+        initial: impl Iterator<Item = (&'a str, &'a [u8])>,
+    ) -> Result<&mut DeviceState> {
+        if self.device.as_ref().is_some_and(|state| !state.is_on(device)) {
+            self.move_to_host()?;
+        }
+        let state = self.device.get_or_insert_with(|| Box::new(DeviceState::new(device)));
+        for (name, bytes) in initial {
+            let known = state.len(name).or_else(|| self.state.get_mut(name).map(|bytes| bytes.len()));
+            check_size(name, known.unwrap_or(bytes.len()), bytes.len())?;
+            if state.len(name).is_none() {
+                state.insert(name, self.state.get_mut(name).map_or(bytes, |bytes| &*bytes))?;
+            }
+        }
+        Ok(state)
     }
 
     /// The seed, drawn now where there is none yet, and the number of this call.
@@ -71,13 +119,7 @@ impl Session {
         for (name, bytes) in expected {
             match self.state.get_mut(name).map(|b| b.len()) {
                 None => missing = true,
-                Some(found) if found == *bytes => {}
-                Some(found) => {
-                    return Err(Error::new(
-                        Code::InvalidState,
-                        format!("the session holds {found} bytes for the state {name}, the method keeps {bytes}"),
-                    ));
-                }
+                Some(found) => check_size(name, found, *bytes)?,
             }
         }
         if missing {
@@ -97,8 +139,9 @@ impl Session {
         random.extend(self.calls.to_le_bytes());
         let mut writer = ptd::Writer::new();
         writer.data(RANDOM, None, random, ALIGNMENT)?;
-        for (name, bytes) in self.state.iter() {
-            writer.data(name, None, bytes, ALIGNMENT)?;
+        let states = self.states()?;
+        for (name, bytes) in &states {
+            writer.data(name, None, &**bytes, ALIGNMENT)?;
         }
         writer.save(path)?;
         Ok(())
@@ -144,7 +187,10 @@ mod tests {
         session.advance();
         session.save(&path).unwrap();
         let mut back = Session::restore(&path).unwrap();
-        assert_eq!(back.states().collect::<Vec<_>>(), [("cache", &[1u8, 2, 3][..])]);
+        assert_eq!(
+            back.states().unwrap().iter().map(|(n, b)| (n.as_str(), &**b)).collect::<Vec<_>>(),
+            [("cache", &[1u8, 2, 3][..])]
+        );
         assert_eq!(back.random().unwrap(), (7, 1));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(Session::restore(&path).unwrap_err().code, Code::AccessFailed);
@@ -159,7 +205,10 @@ mod tests {
         };
         let mut session = Session::new();
         session.adopt(initial, &[("cache".into(), 4)]).unwrap();
-        assert_eq!(session.states().collect::<Vec<_>>(), [("cache", &[9u8; 4][..])]);
+        assert_eq!(
+            session.states().unwrap().iter().map(|(n, b)| (n.as_str(), &**b)).collect::<Vec<_>>(),
+            [("cache", &[9u8; 4][..])]
+        );
         let error = session.adopt(initial, &[("cache".into(), 5)]).unwrap_err();
         assert!(error.code == Code::InvalidState && error.message.contains("4 bytes for the state cache"), "{error}");
     }

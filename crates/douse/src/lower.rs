@@ -8,6 +8,7 @@ use douse_core::bytes::Bytes;
 use douse_program::payload::Payload;
 use douse_pt2::ExportedProgram;
 
+use crate::code::{CPU, Coder};
 use crate::{Code, Error, Program, Result};
 
 pub use douse_compiler::Watch;
@@ -21,6 +22,8 @@ pub struct LowerOptions {
     pub fuse: bool,
     /// Remove the program's own checks, with the arithmetic that only feeds them.
     pub drop_asserts: bool,
+    /// What to lower for: `cpu`, architectures of GPUs (`sm_90`), `ptx` for every GPU of compute capability 8.0 and later.
+    pub targets: Vec<String>,
     /// Name, without `.ptd`, of the file that the weights go into, beside the program; `None`: into the program.
     pub data_file: Option<String>,
     /// What the methods return: for finding faults.
@@ -29,7 +32,13 @@ pub struct LowerOptions {
 
 impl Default for LowerOptions {
     fn default() -> LowerOptions {
-        LowerOptions { fuse: true, drop_asserts: false, data_file: None, watch: Watch::Outputs }
+        LowerOptions {
+            fuse: true,
+            drop_asserts: false,
+            targets: vec![CPU.to_owned()],
+            data_file: None,
+            watch: Watch::Outputs,
+        }
     }
 }
 
@@ -106,7 +115,7 @@ impl Lowered {
     }
 }
 
-/// Lowers one exported program as the method `forward`, for the CPU.
+/// Lowers one exported program as the method `forward`.
 ///
 /// # Errors
 /// What the file is, where it is no exported program; `OperatorMissing` with everything that is not supported.
@@ -120,10 +129,11 @@ pub fn lower(path: &Path, options: &LowerOptions) -> Result<Lowered> {
 /// As [`lower`], for the first program that is refused.
 pub fn lower_methods(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<Lowered, Refused> {
     check_names(methods, options)?;
+    let coder = Coder::new(&options.targets)?;
     let mut all = Lowered { methods: Vec::new(), data: BTreeMap::new(), notes: Vec::new() };
     for (name, path) in methods {
         let exported = ExportedProgram::open(path)?;
-        let lowered = lower_exported(&exported, name, options).map_err(|refused| match refused {
+        let lowered = lower_with(&exported, name, options, &coder).map_err(|refused| match refused {
             Refused::Error(error) => Refused::Error(error.at(path.display())),
             missing => missing,
         })?;
@@ -159,18 +169,29 @@ fn check_names(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<()> 
 /// # Errors
 /// As [`lower`].
 pub fn lower_exported(exported: &ExportedProgram, name: &str, options: &LowerOptions) -> Result<Lowered, Refused> {
+    lower_with(exported, name, options, &Coder::new(&options.targets)?)
+}
+
+fn lower_with(
+    exported: &ExportedProgram,
+    name: &str,
+    options: &LowerOptions,
+    coder: &Coder,
+) -> Result<Lowered, Refused> {
     let compiler =
         douse_compiler::Options { fuse: options.fuse, drop_asserts: options.drop_asserts, watch: options.watch };
     let lowered = douse_compiler::lower(exported, name, &compiler).map_err(|e| match e {
         ImportError::Unsupported(missing) => Refused::Unsupported(missing),
         ImportError::Fault(error) => Refused::Error(error),
     })?;
+    let (cuda, code) = coder.code(&lowered.plan)?;
     let payload = Payload {
-        targets: vec!["cpu".to_owned()],
+        targets: options.targets.clone(),
         data_files: options.data_file.iter().cloned().collect(),
         plan: lowered.plan.into(),
+        cuda,
     };
-    Ok(Lowered { methods: vec![payload], data: lowered.data.into_iter().collect(), notes: Vec::new() })
+    Ok(Lowered { methods: vec![payload], data: lowered.data.into_iter().chain(code).collect(), notes: Vec::new() })
 }
 
 #[cfg(test)]

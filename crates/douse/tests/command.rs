@@ -60,9 +60,11 @@ fn a_wrong_command_line_is_2() {
 #[test]
 fn what_is_not_there_yet_says_so() {
     let (code, _, error) = douse(&["run", "x.pte", "--device", "cuda:0"]);
-    assert_eq!((code, error.contains("--device cuda is not supported yet")), (1, true), "{error}");
+    // There is no driver, or no such program.
+    assert!(code == 1 && (error.contains("the CUDA driver is not there") || error.contains("x.pte")), "{error}");
     let (code, _, error) = douse(&["lower", "x.pt2", "--target", "sm_90"]);
-    assert_eq!((code, error.contains("--target sm_90 is not supported yet")), (1, true), "{error}");
+    // There is no NVRTC, or no such program.
+    assert!(code == 1 && (error.contains("NVRTC is not there") || error.contains("x.pt2")), "{error}");
     assert_eq!(douse(&["devices"]).0, 0);
 }
 

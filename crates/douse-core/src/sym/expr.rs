@@ -273,6 +273,13 @@ impl Expr {
     }
 }
 
+impl Term {
+    /// The term as an expression of its own.
+    pub fn to_expr(&self) -> Expr {
+        Expr::from_term(self.clone())
+    }
+}
+
 impl Atom {
     fn substitute(&self, replace: &dyn Fn(Symbol) -> Option<Expr>) -> Expr {
         match self {

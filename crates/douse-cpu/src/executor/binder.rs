@@ -4,9 +4,9 @@ use douse_core::bytes::{Aligned, Bytes};
 use douse_core::{Code, Error, Result};
 use douse_program::plan::{BufferId, BufferKind, InputKind, Plan};
 
-use super::arena::{self, Layout};
 use super::{InputValue, State, number};
 use crate::memory::{Memory, Owned, Region};
+use douse_program::arena::{self, Layout};
 
 pub(super) struct Binder<'a, 'm> {
     plan: &'a Plan,

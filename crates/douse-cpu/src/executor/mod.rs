@@ -1,8 +1,7 @@
 //! Runs a plan: binds memory to its buffers and walks its steps.
 
-mod arena;
 mod binder;
-mod number;
+pub mod number;
 mod outputs;
 mod state;
 #[cfg(test)]
@@ -17,8 +16,8 @@ use std::sync::Arc;
 
 use crate::interpret::{Flag, Scratches};
 use crate::threads::Threads;
-use arena::Layout;
 use binder::Binder;
+use douse_program::arena::{self, Layout};
 pub use state::State;
 use walk::{Binding, Walk};
 

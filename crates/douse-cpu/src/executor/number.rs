@@ -35,8 +35,19 @@ pub(super) fn read(region: &Region, dtype: DType) -> Result<Scalar> {
     })
 }
 
+/// The first element of these bytes. A uint64 above the largest int64 comes out negative.
+///
+/// # Errors
+/// `Internal` where there is none.
+pub fn from_bytes(bytes: &[u8], dtype: DType) -> Result<Scalar> {
+    read(&Region::read_only(bytes), dtype)
+}
+
 /// Memory of one number: float64, bool or int64.
-pub(super) fn write(value: Scalar, dtype: DType) -> Result<Aligned> {
+///
+/// # Errors
+/// `Internal` for another dtype; where there is no memory.
+pub fn write(value: Scalar, dtype: DType) -> Result<Aligned> {
     match dtype {
         DType::F64 => Aligned::copy(&value.to_f64().to_ne_bytes()),
         DType::I64 => Aligned::copy(&value.to_i64().to_ne_bytes()),

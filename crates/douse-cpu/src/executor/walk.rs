@@ -7,7 +7,9 @@ use douse_program::library::Library;
 use douse_program::plan::{BufferId, Plan, Predicate, Step};
 use std::sync::Arc;
 
-use super::{Options, Prepared, arena, number};
+use douse_program::arena;
+
+use super::{Options, Prepared, number};
 use crate::interpret::{Bound, Call, Flag, Scratches, bind};
 use crate::memory::{Memory, Outside, Owned, Region};
 use crate::strided::{Context, eval};

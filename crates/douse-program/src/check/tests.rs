@@ -11,7 +11,7 @@ use crate::sample::{expr, plan, s, tensor};
 
 #[test]
 fn a_sound_plan_passes_and_survives_the_round_trip() {
-    let payload = Payload { targets: vec!["cpu".into()], data_files: vec![], plan: plan().into() };
+    let payload = Payload { targets: vec!["cpu".into()], data_files: vec![], plan: plan().into(), cuda: vec![] };
     check(&payload.plan).unwrap();
     let bytes = payload.encode().unwrap();
     assert_eq!(bytes, payload.encode().unwrap());
@@ -20,7 +20,7 @@ fn a_sound_plan_passes_and_survives_the_round_trip() {
 
 #[test]
 fn other_payloads_and_versions_are_told_apart() {
-    let bytes = Payload { targets: vec![], data_files: vec![], plan: plan().into() }.encode().unwrap();
+    let bytes = Payload { targets: vec![], data_files: vec![], plan: plan().into(), cuda: vec![] }.encode().unwrap();
     let mut newer = bytes.clone();
     newer[8] = 200;
     let error = Payload::decode(&newer).unwrap_err();
@@ -165,14 +165,15 @@ fn the_deepest_payload_fits_the_stack_and_a_deeper_one_is_refused() {
         let mut plan = plan();
         let deep = (0..levels).fold(s(0), |e, i| e.minimum(&(Expr::int(i as i64) + s(0).floor_div(&Expr::int(7)))));
         plan.symbols[1].bound = Some(deep);
-        Payload { targets: vec![], data_files: vec![], plan: plan.into() }.encode().unwrap()
+        Payload { targets: vec![], data_files: vec![], plan: plan.into(), cuda: vec![] }.encode().unwrap()
     };
     check(&Payload::decode(&nested(80)).unwrap().plan).unwrap();
     assert!(Payload::decode(&nested(2000)).unwrap_err().message.contains("nested too deeply"));
     let steps =
         (0..2000).fold(vec![], |then, _| vec![Step::If { predicate: Predicate::Buffer(4), then, otherwise: vec![] }]);
-    let bytes =
-        Payload { targets: vec![], data_files: vec![], plan: Plan { steps, ..plan() }.into() }.encode().unwrap();
+    let bytes = Payload { targets: vec![], data_files: vec![], plan: Plan { steps, ..plan() }.into(), cuda: vec![] }
+        .encode()
+        .unwrap();
     assert!(Payload::decode(&bytes).unwrap_err().message.contains("nested too deeply"));
 }
 
@@ -184,7 +185,9 @@ fn random(state: &mut u64) -> usize {
 
 #[test]
 fn damaged_payloads_never_panic() {
-    let bytes = Payload { targets: vec!["cpu".into()], data_files: vec![], plan: plan().into() }.encode().unwrap();
+    let bytes = Payload { targets: vec!["cpu".into()], data_files: vec![], plan: plan().into(), cuda: vec![] }
+        .encode()
+        .unwrap();
     let (mut decoded, mut sound, mut seed) = (0, 0, 7);
     for _ in 0..60_000 {
         let mut damaged = bytes.clone();

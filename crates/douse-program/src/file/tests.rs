@@ -43,6 +43,7 @@ fn payload(name: &str, data_files: &[&str]) -> Payload {
         targets: vec!["cpu".into()],
         data_files: data_files.iter().map(|s| s.to_string()).collect(),
         plan: plan.into(),
+        cuda: vec![],
     }
 }
 

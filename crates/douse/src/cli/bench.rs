@@ -67,9 +67,10 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
 
 impl Bench {
     pub fn run(self) -> Done {
-        let options = self.device.options()?;
+        let device = self.device.open()?;
+        let options = device.load(self.device.threads)?;
         let start = Instant::now();
-        let lower = LowerOptions { fuse: !self.unfused, ..LowerOptions::default() };
+        let lower = LowerOptions { fuse: !self.unfused, ..device.lower() };
         let source = Source::open(&self.model, &lower)?;
         let open = milliseconds(start);
         let name = source.method_name(self.method.as_deref())?;

@@ -1,7 +1,7 @@
 //! What a command runs on, and what programs are lowered for.
 
 use clap::Args;
-use douse::LoadOptions;
+use douse::{CudaDevice, LoadOptions, LowerOptions};
 
 use super::failure::{Done, Failure};
 
@@ -18,39 +18,56 @@ pub struct DeviceArguments {
     pub threads: usize,
 }
 
+/// What a command runs on, ready.
+pub enum Device {
+    Cpu,
+    Cuda(CudaDevice),
+}
+
 impl DeviceArguments {
-    /// Refuses what this build cannot run on.
-    pub fn check(&self) -> Done {
+    /// Opens what to run on.
+    pub fn open(&self) -> Done<Device> {
         let (kind, index) = self.device.split_once(':').unwrap_or((&self.device, "0"));
         match (kind, index.parse::<u32>()) {
             ("cpu", _) if kind != self.device => Err(Failure::Usage("--device cpu takes no number".into())),
             ("cpu", _) if self.cuda_graph => Err(Failure::Usage("--cuda-graph needs --device cuda".into())),
-            ("cpu", _) => Ok(()),
-            ("cuda", Ok(_)) => Err(Failure::No(
-                "this version of Douse runs on the CPU only: --device cuda is not supported yet".into(),
+            ("cpu", _) => Ok(Device::Cpu),
+            ("cuda", Ok(_)) if self.cuda_graph => Err(Failure::No(
+                "this version of Douse launches kernels plainly: --cuda-graph is not supported yet".into(),
             )),
+            ("cuda", Ok(ordinal)) => Ok(Device::Cuda(CudaDevice::open(ordinal)?)),
             _ => Err(Failure::Usage(format!("--device {}: expected cpu or cuda[:N]", self.device))),
         }
     }
+}
 
-    pub fn options(&self) -> Done<LoadOptions> {
-        self.check()?;
-        Ok(LoadOptions::cpu(self.threads)?)
+impl Device {
+    /// Loads onto the device; calls on the CPU use that many threads, 0 for as many as the machine runs at once.
+    pub fn load(&self, threads: usize) -> Done<LoadOptions> {
+        match self {
+            Device::Cpu => Ok(LoadOptions::cpu(threads)?),
+            Device::Cuda(device) => Ok(LoadOptions::on(device)),
+        }
+    }
+
+    /// Lowers for the device alone.
+    pub fn lower(&self) -> LowerOptions {
+        let target = match self {
+            Device::Cpu => "cpu".to_owned(),
+            Device::Cuda(device) => {
+                let (major, minor) = device.device().compute_capability();
+                format!("sm_{major}{minor}")
+            }
+        };
+        LowerOptions { targets: vec![target], ..LowerOptions::default() }
     }
 }
 
-/// Checks the targets to lower for; only `cpu` can be, so far.
+/// Checks the names of targets.
 pub fn check_targets(targets: &[String]) -> Done {
-    for target in targets {
-        let architecture = target.strip_prefix("sm_").or_else(|| target.strip_prefix("compute_"));
-        match architecture {
-            _ if target == "cpu" => {}
-            Some(number) if !number.is_empty() && number.chars().all(|c| c.is_ascii_alphanumeric()) => {
-                return Err(Failure::No(format!(
-                    "this version of Douse lowers for the CPU only: --target {target} is not supported yet"
-                )));
-            }
-            _ => return Err(Failure::Usage(format!("--target {target}: expected cpu or sm_NN"))),
+    for target in targets.iter().filter(|target| !["cpu", "ptx"].contains(&target.as_str())) {
+        if target.parse::<douse_cuda::Architecture>().is_err() {
+            return Err(Failure::Usage(format!("--target {target}: expected cpu, sm_NN or ptx")));
         }
     }
     Ok(())

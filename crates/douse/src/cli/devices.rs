@@ -1,8 +1,10 @@
 //! `douse devices`.
 
 use clap::Args;
+use douse_cuda::{Driver, Nvrtc};
 
 use super::failure::Done;
+use super::show;
 
 #[derive(Args)]
 pub struct Devices {}
@@ -10,8 +12,28 @@ pub struct Devices {}
 impl Devices {
     pub fn run(self) -> Done {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        println!("cpu   {threads} thread{}", if threads == 1 { "" } else { "s" });
-        println!("cuda  not supported yet by this version of Douse");
+        println!("cpu     {threads} thread{}", if threads == 1 { "" } else { "s" });
+        match list() {
+            Ok(lines) => lines.iter().for_each(|line| println!("{line}")),
+            Err(error) => println!("cuda    none: {error}"),
+        }
+        match Nvrtc::open() {
+            Ok(nvrtc) => println!("nvrtc   {} ({})", nvrtc.version(), nvrtc.name().display()),
+            Err(error) => println!("nvrtc   none: {error}"),
+        }
         Ok(())
     }
+}
+
+/// A line for each CUDA device.
+fn list() -> douse::Result<Vec<String>> {
+    let driver = Driver::open()?;
+    let line = |ordinal| {
+        let device = driver.device(ordinal)?;
+        let (major, minor) = device.compute_capability();
+        let (free, total) = (show::bytes(device.free_memory()? as u64), show::bytes(device.total_memory() as u64));
+        let (name, version) = (device.name(), driver.version());
+        Ok(format!("cuda:{ordinal}  {name}  sm_{major}{minor}  {free} of {total} free  driver for CUDA {version}"))
+    };
+    (0..driver.device_count()?).map(line).collect()
 }

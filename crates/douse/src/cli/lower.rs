@@ -18,7 +18,7 @@ pub struct Lower {
     /// Where the program goes [default: MODEL.pte]
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// What to lower for: cpu, sm_90, ... (may be repeated)
+    /// What to lower for: cpu, an architecture of GPUs (sm_90), or ptx, for every GPU since sm_80 (may be repeated)
     #[arg(long, default_value = "cpu")]
     target: Vec<String>,
     /// Another method of the program (may be repeated)
@@ -53,6 +53,7 @@ impl Lower {
         let options = LowerOptions {
             fuse: !self.unfused,
             drop_asserts: self.drop_asserts,
+            targets: self.target.clone(),
             data_file: self.data.clone(),
             ..LowerOptions::default()
         };

@@ -19,6 +19,20 @@ pub struct Merge {
     output: PathBuf,
 }
 
+/// Adds the targets that a method has not yet.
+fn join(present: &mut Payload, other: &Payload) {
+    for target in &other.targets {
+        if !present.targets.contains(target) {
+            present.targets.push(target.clone());
+        }
+    }
+    for code in &other.cuda {
+        if present.cuda.iter().all(|known| known.arch != code.arch) {
+            present.cuda.push(code.clone());
+        }
+    }
+}
+
 impl Merge {
     pub fn run(self) -> Done {
         let files = self.programs.iter().map(|path| ProgramFile::open(path, &[])).collect::<douse::Result<Vec<_>>>()?;
@@ -27,13 +41,16 @@ impl Merge {
         for (file, path) in files.iter().zip(&self.programs) {
             for method in file.methods() {
                 let name = &method.plan.name;
-                match methods.iter().find(|m| m.plan.name == *name) {
+                match methods.iter_mut().find(|m| m.plan.name == *name) {
                     // The same method twice is no conflict: it is kept once.
                     Some(present) if present == method => {}
+                    Some(present) if present.plan == method.plan && present.data_files == method.data_files => {
+                        join(present, method);
+                    }
                     Some(_) => {
                         let targets = method.targets.join(", ");
                         conflicts.push(format!(
-                            "method {name:?} of {} is another one than before, for the same target ({targets})",
+                            "method {name:?} of {} is another one than before, for {targets}",
                             path.display()
                         ));
                     }

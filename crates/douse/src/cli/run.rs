@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use douse::{Argument, HostTensor, LowerOptions, Method, MethodMeta, Result, Value, ValueKind};
+use douse::{Argument, HostTensor, Method, MethodMeta, Result, Value, ValueKind};
 
 use super::device::DeviceArguments;
 use super::failure::{Done, Failure};
@@ -33,11 +33,12 @@ pub struct Run {
 
 impl Run {
     pub fn run(self) -> Done {
-        let options = self.device.options()?;
+        let device = self.device.open()?;
+        let options = device.load(self.device.threads)?;
         if let Some(output) = self.output.as_ref().filter(|path| !tensors::is_tensor_file(path)) {
             return Err(Failure::Usage(format!("--output {}: expected .safetensors or .npz", output.display())));
         }
-        let source = Source::open(&self.model, &LowerOptions::default())?;
+        let source = Source::open(&self.model, &device.lower())?;
         let name = source.method_name(self.method.as_deref())?;
         let meta = source.program.method_meta(&name)?;
         let mut values = make_inputs(&source, &meta, &self.input)?;

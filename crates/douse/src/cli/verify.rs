@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::Args;
-use douse::{LoadOptions, LowerOptions};
+use douse::LowerOptions;
 use rayon::prelude::*;
 
 use super::device::DeviceArguments;
@@ -51,7 +51,7 @@ const STACK: usize = 64 << 20;
 
 impl Verify {
     pub fn run(self) -> Done {
-        self.device.check()?;
+        let device = self.device.open()?;
         let mut cases = case::find(&self.paths)?;
         if let Some(only) = &self.only {
             cases.retain(|case| case.name.contains(only.as_str()));
@@ -71,14 +71,14 @@ impl Verify {
                     .collect()
             }
         };
-        let lower = LowerOptions { fuse: !self.unfused, ..LowerOptions::default() };
+        let lower = LowerOptions { fuse: !self.unfused, ..device.lower() };
         let threads = match self.device.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
         // Many cases run side by side, each on one thread; a few have all threads each, one after the other.
         let many = cases.len() >= 2 * threads;
-        let load = if many { LoadOptions::default() } else { LoadOptions::cpu(threads)? };
+        let load = device.load(if many { 1 } else { threads })?;
         let workers = if many { threads } else { 1 };
         let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).stack_size(STACK).build();
         let pool = pool.map_err(|e| Failure::No(format!("{workers} threads do not start: {e}")))?;

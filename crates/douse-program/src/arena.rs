@@ -1,23 +1,27 @@
 //! Sizes of buffers, and places of temporaries.
 
+use crate::place::{Interval, place};
+use crate::plan::{BufferKind, Plan};
 use douse_core::sym::{Expr, Symbol};
 use douse_core::{Code, Error, Result};
-use douse_program::place::{Interval, place};
-use douse_program::plan::{BufferKind, Plan};
 use std::ops::Range;
 
 /// Where temporaries lie while the symbols known at a call's beginning have these values.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Layout {
+pub struct Layout {
     /// The values that it was made for.
     symbols: Option<Vec<Option<i64>>>,
     /// By buffer, of those in the arena.
     pub places: Vec<Option<Range<usize>>>,
+    /// Bytes of the arena.
     pub total: usize,
 }
 
 impl Layout {
-    /// Places temporaries, unless the values are those of the call before.
+    /// Places temporaries, unless the values are those of the call before. `lives` is of [`crate::place::lifetimes`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a negative size, `MemoryAllocationFailed` for sizes beyond the address space.
     pub fn update(&mut self, plan: &Plan, lives: &[Option<(u32, u32)>], symbols: &[Option<i64>]) -> Result<()> {
         if self.symbols.as_deref() == Some(symbols) {
             return Ok(());
@@ -44,7 +48,10 @@ impl Layout {
 }
 
 /// Bytes of a buffer, by the bounds of symbols that are not known yet; `None` where there is no bound.
-pub(super) fn bytes(plan: &Plan, buffer: usize, symbols: &[Option<i64>]) -> Result<Option<usize>> {
+///
+/// # Errors
+/// As [`Layout::update`].
+pub fn bytes(plan: &Plan, buffer: usize, symbols: &[Option<i64>]) -> Result<Option<usize>> {
     let Some(buffer) = plan.buffers.get(buffer) else { return Ok(None) };
     let Some(elements) = bounded(plan, &buffer.elements, symbols, 0) else { return Ok(None) };
     let elements = usize::try_from(elements)

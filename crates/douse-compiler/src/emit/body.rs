@@ -1,0 +1,254 @@
+//! A stage's body and effects as C++ statements.
+
+use douse_core::pointwise::{Binary, Unary};
+use douse_core::sym::{Expr, Symbol};
+use douse_core::{DType, Error, Result};
+use douse_program::kernel::{Effect, Kernel, Op, Reg, Stage};
+
+use super::index::Indexer;
+use super::names;
+use super::vector::Vectors;
+
+/// What a kernel's text turned out to need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Needs {
+    pub flag: bool,
+    pub random: bool,
+    /// The special functions.
+    pub special: bool,
+}
+
+/// Text with indentation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Text {
+    pub text: String,
+    depth: usize,
+}
+
+impl Text {
+    pub fn line(&mut self, line: impl AsRef<str>) {
+        let line = line.as_ref();
+        if line.starts_with('}') {
+            self.depth = self.depth.saturating_sub(1);
+        }
+        let indent = if line.starts_with('#') { 0 } else { 2 * self.depth };
+        self.text.extend(std::iter::repeat_n(' ', indent));
+        self.text.push_str(line);
+        self.text.push('\n');
+        if line.ends_with('{') {
+            self.depth += 1;
+        }
+    }
+}
+
+/// How the effects of a stage act on memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Acting {
+    /// Every lane for itself.
+    All,
+    /// The first lane alone: all lanes compute the same.
+    First,
+    /// The thread that owns the element, of so many.
+    Owner(u32),
+}
+
+/// Writes one stage's body.
+pub(super) struct Body<'a> {
+    pub kernel: &'a Kernel,
+    pub stage: &'a Stage,
+    pub indexer: Indexer,
+    pub needs: &'a mut Needs,
+    pub out: &'a mut Text,
+}
+
+impl Body<'_> {
+    pub fn dtype(&self, register: Reg) -> Result<DType> {
+        let inst = self.stage.body.get(register as usize);
+        inst.map(|i| i.dtype).ok_or_else(|| Error::internal(format!("register {register} is not there")))
+    }
+
+    fn param(&self, param: u32) -> Result<DType> {
+        let param = self.kernel.params.get(param as usize);
+        param.map(|p| p.dtype).ok_or_else(|| Error::internal("a parameter is not there"))
+    }
+
+    /// The instructions; loads in `vectors` have been made before.
+    pub fn instructions(&mut self, vectors: &Vectors) -> Result<()> {
+        for (number, inst) in self.stage.body.iter().enumerate() {
+            let value = match vectors.load(number) {
+                Some(vector) => format!("{vector}[k]"),
+                None => self.value(&inst.op, inst.dtype)?,
+            };
+            let line = format!("const {} r{number} = {value};", names::register(inst.dtype)?);
+            self.out.line(line);
+            self.note_range(number as Reg, &inst.op);
+        }
+        Ok(())
+    }
+
+    /// What a register's own operation says of its values.
+    fn note_range(&mut self, register: Reg, op: &Op) {
+        match op {
+            Op::Check { size, .. } => {
+                self.indexer.ranges.set(Symbol::Value(register), Some(0), Some((size - 1).maximum(&Expr::int(0))));
+            }
+            Op::Index(expr) => {
+                let (min, max) = (self.indexer.ranges.min(expr), self.indexer.ranges.max(expr));
+                if max.is_some() {
+                    self.indexer.ranges.set(Symbol::Value(register), min, max.map(Expr::int));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn value(&mut self, op: &Op, dtype: DType) -> Result<String> {
+        Ok(match op {
+            Op::Const(value) => names::constant(dtype, *value)?,
+            Op::Index(expr) => self.indexer.wide(expr),
+            Op::Load { param, index, guard } => {
+                let load = format!("load(a{param} + {})", self.parenthesised(index));
+                match guard {
+                    None => load,
+                    Some(guard) => format!("r{guard} ? {load} : ({})0", names::register(dtype)?),
+                }
+            }
+            Op::Local(local) => format!("l{local}"),
+            Op::Unary(op, a) => self.unary(*op, *a, dtype)?,
+            Op::Binary(op, a, b) => self.binary(*op, *a, *b, dtype)?,
+            Op::Select(c, a, b) => format!("r{c} ? r{a} : r{b}"),
+            Op::Cast(a) => {
+                let (from, to) = (names::register(self.dtype(*a)?)?, names::register(dtype)?);
+                let value = if from == to { format!("r{a}") } else { format!("convert<{to}>(r{a})") };
+                names::rounded(dtype, value)?
+            }
+            Op::Bitcast(a) => {
+                format!("bitcast<{}, {}>(r{a})", names::element(dtype)?, names::element(self.dtype(*a)?)?)
+            }
+            Op::Check { index, size, wrap, guard, message } => {
+                self.needs.flag = true;
+                let check = format!("check<{wrap}>(flag, r{index}, {}, {message})", self.indexer.wide(size));
+                match guard {
+                    None => check,
+                    Some(guard) => format!("r{guard} ? {check} : 0ll"),
+                }
+            }
+            Op::Random { draw, index, word } => {
+                self.needs.random = true;
+                format!("random_word<{}>(random, {draw}u, {})", word & 3, self.indexer.wide(index))
+            }
+        })
+    }
+
+    fn unary(&mut self, op: Unary, a: Reg, dtype: DType) -> Result<String> {
+        self.needs.special |= is_special(op.name());
+        let value = match op {
+            Unary::Neg if dtype.is_float() => return Ok(format!("-r{a}")),
+            Unary::Not => return Ok(format!("!r{a}")),
+            op => format!("op_{}(r{a})", op.name()),
+        };
+        names::rounded(dtype, value)
+    }
+
+    fn binary(&mut self, op: Binary, a: Reg, b: Reg, dtype: DType) -> Result<String> {
+        self.needs.special |= is_special(op.name());
+        let of = self.dtype(a)?;
+        let sign = match op {
+            Binary::Add if of.is_float() => Some("+"),
+            Binary::Sub if of.is_float() => Some("-"),
+            Binary::Mul if of.is_float() => Some("*"),
+            Binary::Div => Some("/"),
+            Binary::Eq => Some("=="),
+            Binary::Ne => Some("!="),
+            Binary::Lt => Some("<"),
+            Binary::Le => Some("<="),
+            Binary::Gt => Some(">"),
+            Binary::Ge => Some(">="),
+            _ => None,
+        };
+        let value = match (sign, op) {
+            (Some(sign), _) => format!("r{a} {sign} r{b}"),
+            (None, Binary::Nextafter) if matches!(of, DType::F16 | DType::BF16) => {
+                return Ok(format!("next_after_16<{}>(r{a}, r{b})", names::element(of)?));
+            }
+            (None, op) => format!("op_{}(r{a}, r{b})", op.name()),
+        };
+        names::rounded(dtype, value)
+    }
+
+    pub fn parenthesised(&self, index: &Expr) -> String {
+        let text = self.indexer.write(index);
+        if text.contains(' ') { format!("({text})") } else { text }
+    }
+
+    /// The effects on memory and accumulators, but for scans.
+    pub fn effects(&mut self, vectors: &Vectors, acting: Acting) -> Result<()> {
+        for (number, effect) in self.stage.effects.iter().enumerate() {
+            match effect {
+                Effect::Store { param, index, value, guard } => match vectors.store(number) {
+                    Some(vector) => self.out.line(format!("{vector}.set(k, r{value});")),
+                    None => {
+                        let line = format!("store(a{param} + {}, r{value});", self.parenthesised(index));
+                        self.act(index, *guard, acting, line);
+                    }
+                },
+                Effect::Update { op, param, index, value, guard } => {
+                    let at = self.parenthesised(index);
+                    let line = match op {
+                        None => format!("store(a{param} + {at}, r{value});"),
+                        Some(op) => {
+                            // One by one, each rounded to the element.
+                            let op = names::combine(*op, self.param(*param)?, true)?.replace("ScanSum", "PlainSum");
+                            format!("update<{op}>(a{param} + {at}, r{value});")
+                        }
+                    };
+                    self.act(index, *guard, acting, line);
+                }
+                Effect::Reduce { value, local, .. } => {
+                    self.out.line(format!("Reduce{local}::take(sum{local}, r{value});"));
+                }
+                Effect::ArgReduce { value, position, local, .. } => {
+                    let extreme =
+                        format!("Extreme<{}>{{r{value}, r{position}}}", names::register(self.dtype(*value)?)?);
+                    self.out.line(format!("Reduce{local}::join(sum{local}, {extreme});"));
+                }
+                Effect::Assert { value, message } => {
+                    self.needs.flag = true;
+                    self.out.line(format!("if (!r{value}) raise(flag, 2, {message}, 0, 0);"));
+                }
+                Effect::Scan { .. } | Effect::ArgScan { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, index: &Expr, guard: Option<Reg>, acting: Acting, line: String) {
+        let mut conditions: Vec<String> = guard.iter().map(|g| format!("r{g}")).collect();
+        match acting {
+            Acting::All => {}
+            Acting::First => conditions.push("Lanes::lane() == 0".to_owned()),
+            Acting::Owner(count) => {
+                conditions.push(format!("owner_of<{count}>({}) == owner", self.indexer.wide(index)));
+            }
+        }
+        self.out.line(match conditions.as_slice() {
+            [] => line,
+            conditions => format!("if ({}) {line}", conditions.join(" && ")),
+        });
+    }
+}
+
+/// Whether an operation is one of `special.cuh`.
+pub(super) fn is_special(name: &str) -> bool {
+    const ORDINARY: [&str; 2] = ["erf", "erfc"];
+    let function = douse_core::math::find(name).map(|row| row.function);
+    let special = match function {
+        Some(douse_core::math::Function::Unary(_)) => !matches!(name, "round" | "sign" | "frac"),
+        Some(douse_core::math::Function::Binary(_)) => {
+            matches!(name, "igamma" | "igammac" | "zeta" | "polygamma")
+        }
+        Some(douse_core::math::Function::Degree(_)) => true,
+        None => false,
+    };
+    special && !ORDINARY.contains(&name)
+}

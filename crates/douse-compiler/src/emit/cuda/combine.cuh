@@ -1,0 +1,201 @@
+// Combining many values: what each operation accumulates in, how two accumulators join, and the same across a warp or a block.
+
+// Lanes that share the work of one outer point.
+struct ThreadLanes {
+  static const int COUNT = 1;
+  static DEVICE int lane() { return 0; }
+  static DEVICE void sync() {}
+};
+struct WarpLanes {
+  static const int COUNT = 32;
+  static DEVICE int lane() { return threadIdx.x & 31; }
+  static DEVICE void sync() { __syncwarp(); }
+};
+template <int THREADS> struct BlockLanes {
+  static const int COUNT = THREADS;
+  static DEVICE int lane() { return threadIdx.x; }
+  static DEVICE void sync() { __syncthreads(); }
+};
+
+template <class T> DEVICE T shuffle_xor(T x, int mask) {
+  union { T value; uint32 word[(sizeof(T) + 3) / 4]; } u;
+#pragma unroll
+  for (int i = 0; i < (int)((sizeof(T) + 3) / 4); ++i) u.word[i] = 0;
+  u.value = x;
+#pragma unroll
+  for (int i = 0; i < (int)((sizeof(T) + 3) / 4); ++i) u.word[i] = __shfl_xor_sync(0xffffffffu, u.word[i], mask);
+  return u.value;
+}
+template <class T> DEVICE T shuffle_from(T x, int lane) {
+  union { T value; uint32 word[(sizeof(T) + 3) / 4]; } u;
+#pragma unroll
+  for (int i = 0; i < (int)((sizeof(T) + 3) / 4); ++i) u.word[i] = 0;
+  u.value = x;
+#pragma unroll
+  for (int i = 0; i < (int)((sizeof(T) + 3) / 4); ++i) u.word[i] = __shfl_sync(0xffffffffu, u.word[i], lane);
+  return u.value;
+}
+
+template <class T> struct Limits;
+template <> struct Limits<float> { static DEVICE float lowest() { return -INFINITY_F; } static DEVICE float highest() { return INFINITY_F; } };
+template <> struct Limits<double> { static DEVICE double lowest() { return -INFINITY_D; } static DEVICE double highest() { return INFINITY_D; } };
+template <> struct Limits<bool> { static DEVICE bool lowest() { return false; } static DEVICE bool highest() { return true; } };
+#define INT_LIMITS(T, LOW, HIGH) \
+  template <> struct Limits<T> { static DEVICE T lowest() { return LOW; } static DEVICE T highest() { return HIGH; } };
+INT_LIMITS(int8, -128, 127) INT_LIMITS(uint8, 0, 255) INT_LIMITS(int16, -32768, 32767) INT_LIMITS(uint16, 0, 65535)
+INT_LIMITS(int32, (-2147483647 - 1), 2147483647) INT_LIMITS(uint32, 0u, 4294967295u)
+INT_LIMITS(int64, (-9223372036854775807ll - 1), 9223372036854775807ll) INT_LIMITS(uint64, 0ull, 18446744073709551615ull)
+
+// A sum kept as a number and what its roundings lost (Knuth's two-sum): many additions round once.
+template <class T> struct ExactSum {
+  T sum, rest;
+  DEVICE void add(T x) {
+    T total = sum + x, of_x = total - sum;
+    rest += (sum - (total - of_x)) + (x - of_x);
+    sum = total;
+  }
+  // Beyond the finite numbers the lost part means nothing.
+  DEVICE T total() const { return isfinite(sum) && isfinite(rest) ? sum + rest : sum; }
+};
+
+// Each operation: its accumulator, the neutral one, one more value, two joined, and the result.
+template <class T> struct PlainSum {
+  typedef T Accumulator;
+  static DEVICE T neutral() { return (T)0; }
+  static DEVICE void take(T &a, T x) { a = op_add(a, x); }
+  static DEVICE void join(T &a, T b) { a = op_add(a, b); }
+  static DEVICE T result(T a) { return a; }
+};
+template <class T> struct FloatSum {
+  typedef ExactSum<T> Accumulator;
+  static DEVICE Accumulator neutral() { return Accumulator{(T)0, (T)0}; }
+  static DEVICE void take(Accumulator &a, T x) { a.add(x); }
+  static DEVICE void join(Accumulator &a, Accumulator b) { a.add(b.sum); a.rest += b.rest; }
+  static DEVICE T result(Accumulator a) { return a.total(); }
+};
+template <class T> struct Sum : PlainSum<T> {};
+template <> struct Sum<float> : FloatSum<float> {};
+template <> struct Sum<double> : FloatSum<double> {};
+#define COMBINE(NAME, NEUTRAL, JOIN)                               \
+  template <class T> struct NAME {                                 \
+    typedef T Accumulator;                                         \
+    static DEVICE T neutral() { return NEUTRAL; }                  \
+    static DEVICE void take(T &a, T x) { a = JOIN; }               \
+    static DEVICE void join(T &a, T x) { a = JOIN; }               \
+    static DEVICE T result(T a) { return a; }                      \
+  };
+COMBINE(Prod, (T)1, op_mul(a, x))
+COMBINE(Min, Limits<T>::highest(), op_minimum(a, x))
+COMBINE(Max, Limits<T>::lowest(), op_maximum(a, x))
+COMBINE(And, true, a && x)
+COMBINE(Or, false, a || x)
+COMBINE(Xor, (T)0, (T)(a ^ x))
+COMBINE(XorBool, false, a != x)
+template <class T> struct LogAddExp {
+  typedef double Accumulator;
+  static DEVICE double neutral() { return -INFINITY_D; }
+  static DEVICE void take(double &a, T x) { a = log_add_exp(a, (double)x); }
+  static DEVICE void join(double &a, double b) { a = log_add_exp(a, b); }
+  static DEVICE T result(double a) { return (T)a; }
+};
+// What scans of float32 sums run in: PyTorch's cumsum accumulates in float64.
+template <class T> struct ScanSum : PlainSum<T> {};
+template <> struct ScanSum<float> {
+  typedef double Accumulator;
+  static DEVICE double neutral() { return 0.0; }
+  static DEVICE void take(double &a, float x) { a += (double)x; }
+  static DEVICE void join(double &a, double b) { a += b; }
+  static DEVICE float result(double a) { return (float)a; }
+};
+
+// An extreme and its position; -1: none yet. NaN before any number; of equals the first (in a scan: the last).
+template <class T> struct Extreme { T value; int64 position; };
+template <class T> DEVICE bool is_nan(T x) { return x != x; }
+template <class T, bool MAX, bool LAST> struct ArgExtreme {
+  typedef Extreme<T> Accumulator;
+  static DEVICE Accumulator neutral() { return Accumulator{MAX ? Limits<T>::lowest() : Limits<T>::highest(), -1}; }
+  // `b` stands after `a`, unless `LAST` is false: then positions tell.
+  static DEVICE void join(Accumulator &a, Accumulator b) {
+    if (b.position < 0) return;
+    if (a.position < 0) { a = b; return; }
+    bool a_nan = is_nan(a.value), b_nan = is_nan(b.value);
+    bool equal = (a_nan && b_nan) || a.value == b.value;
+    bool better = b_nan ? !a_nan : !a_nan && (MAX ? b.value > a.value : b.value < a.value);
+    if (better || (equal && (LAST || b.position < a.position))) a = b;
+  }
+};
+
+// All lanes get the combination of all lanes' accumulators, in one fixed order.
+template <class Op, class Lanes> struct Across;
+template <class Op> struct Across<Op, ThreadLanes> {
+  typedef typename Op::Accumulator A;
+  static DEVICE A reduce(A a) { return a; }
+  static DEVICE A scan(A a) { return a; }
+  static DEVICE A last(A a) { return a; }
+};
+template <class Op> struct Across<Op, WarpLanes> {
+  typedef typename Op::Accumulator A;
+  static DEVICE A reduce(A a) {
+    // The lower lane's first, on both sides, so that every lane gets the same bits.
+#pragma unroll
+    for (int mask = 1; mask < 32; mask *= 2) {
+      A b = shuffle_xor(a, mask);
+      if ((threadIdx.x & mask) != 0) { A c = b; b = a; a = c; }
+      Op::join(a, b);
+    }
+    return a;
+  }
+  // Inclusive.
+  static DEVICE A scan(A a) {
+    int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      A b = shuffle_from(a, lane >= step ? lane - step : lane);
+      if (lane >= step) { Op::join(b, a); a = b; }
+    }
+    return a;
+  }
+  static DEVICE A last(A a) { return shuffle_from(a, 31); }
+};
+template <class Op, int THREADS> struct Across<Op, BlockLanes<THREADS> > {
+  typedef typename Op::Accumulator A;
+  static const int WARPS = THREADS / 32;
+  static DEVICE A *space() {
+    __shared__ __align__(16) unsigned char bytes[WARPS * sizeof(A)];
+    return reinterpret_cast<A *>(bytes);
+  }
+  static DEVICE A reduce(A a) {
+    A *parts = space();
+    a = Across<Op, WarpLanes>::reduce(a);
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) parts[threadIdx.x / 32] = a;
+    __syncthreads();
+    a = parts[0];
+#pragma unroll
+    for (int w = 1; w < WARPS; ++w) Op::join(a, parts[w]);
+    return a;
+  }
+  static DEVICE A scan(A a) {
+    A *parts = space();
+    a = Across<Op, WarpLanes>::scan(a);
+    __syncthreads();
+    if ((threadIdx.x & 31) == 31) parts[threadIdx.x / 32] = a;
+    __syncthreads();
+    int warp = threadIdx.x / 32;
+    if (warp > 0) {
+      A before = parts[0];
+      for (int w = 1; w < warp; ++w) Op::join(before, parts[w]);
+      Op::join(before, a);
+      a = before;
+    }
+    return a;
+  }
+  static DEVICE A last(A a) {
+    A *parts = space();
+    __syncthreads();
+    if (threadIdx.x == THREADS - 1) parts[0] = a;
+    __syncthreads();
+    a = parts[0];
+    return a;
+  }
+};

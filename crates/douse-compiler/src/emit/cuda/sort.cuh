@@ -1,0 +1,137 @@
+// Sorting rows, stably; compaction; searching.
+
+// Unsigned keys in the order of values: NaN is the largest, -0 equals 0. Descending: turned around.
+template <class T> struct SortKey {
+  typedef typename Word<sizeof(T) < 4 ? 4 : sizeof(T)>::type Key;
+  static DEVICE Key key(T x) { return IsSigned<T>::value ? (Key)x ^ ((Key)1 << (sizeof(Key) * 8 - 1)) : (Key)x; }
+};
+template <> struct SortKey<bool> {
+  typedef uint32 Key;
+  static DEVICE uint32 key(bool x) { return x; }
+};
+template <> struct SortKey<float> {
+  typedef uint32 Key;
+  static DEVICE uint32 key(float x) {
+    if (x != x) return 0xffffffffu;
+    uint32 bits = x == 0 ? 0u : __float_as_uint(x);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+  }
+};
+template <> struct SortKey<double> {
+  typedef uint64 Key;
+  static DEVICE uint64 key(double x) {
+    if (x != x) return ~0ull;
+    uint64 bits = x == 0 ? 0ull : (uint64)__double_as_longlong(x);
+    return bits >> 63 ? ~bits : bits | 0x8000000000000000ull;
+  }
+};
+
+template <class Key> struct Sorted {
+  Key key;
+  uint32 index;
+};
+template <class Key> DEVICE bool before(const Sorted<Key> &a, const Sorted<Key> &b) {
+  return a.key < b.key || (a.key == b.key && a.index < b.index);
+}
+
+// Sorts a row of `n` with a block: tiles in shared memory, then merges between the two halves of `scratch` (2 n items). Calls
+// out(place, index) for the first `wanted`.
+template <int THREADS, int TILE, bool DESCENDING, class R, class In, class Out>
+DEVICE void sort_row(int64 n, int64 wanted, In in, Sorted<typename SortKey<R>::Key> *scratch, Out out) {
+  typedef typename SortKey<R>::Key Key;
+  typedef Sorted<Key> Item;
+  __shared__ Item tile[TILE];
+  Item *from = scratch, *to = scratch + n;
+  for (int64 start = 0; start < n; start += TILE) {
+    for (int i = threadIdx.x; i < TILE; i += THREADS) {
+      int64 at = start + i;
+      // What fills the last tile comes after everything.
+      tile[i] = Item{(Key)~(Key)0, 0xffffffffu};
+      if (at < n) {
+        Key key = SortKey<R>::key(in(at));
+        tile[i] = Item{DESCENDING ? (Key)~key : key, (uint32)at};
+      }
+    }
+    for (int size = 2; size <= TILE; size *= 2) {
+      for (int step = size / 2; step > 0; step /= 2) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < TILE / 2; i += THREADS) {
+          int low = 2 * step * (i / step) + i % step, high = low + step;
+          bool up = (low & size) == 0;
+          if (before(tile[high], tile[low]) == up) {
+            Item x = tile[low];
+            tile[low] = tile[high];
+            tile[high] = x;
+          }
+        }
+      }
+    }
+    __syncthreads();
+    if (n <= TILE) {
+      for (int i = threadIdx.x; i < wanted; i += THREADS) out(i, tile[i].index);
+      return;
+    }
+    for (int i = threadIdx.x; i < TILE; i += THREADS)
+      if (start + i < n) from[start + i] = tile[i];
+    __syncthreads();
+  }
+  for (int64 run = TILE; run < n; run *= 2) {
+    for (int64 i = threadIdx.x; i < n; i += THREADS) {
+      // An item's place among the two runs: its place in its own and the number of the other's before it.
+      Item item = from[i];
+      int64 pair = i / (2 * run) * (2 * run), own = i < pair + run ? pair : pair + run;
+      int64 other = own == pair ? pair + run : pair;
+      int64 low = smaller(other, n), high = smaller(other + run, n), begin = low;
+      while (low < high) {
+        int64 middle = (low + high) / 2;
+        if (before(from[middle], item)) low = middle + 1; else high = middle;
+      }
+      to[pair + (i - own) + (low - begin)] = item;
+    }
+    __syncthreads();
+    Item *swap = from;
+    from = to;
+    to = swap;
+  }
+  for (int64 i = threadIdx.x; i < wanted; i += THREADS) out(i, from[i].index);
+}
+
+// The first position in a sorted row where a value could stand; with RIGHT, after its equals.
+template <bool RIGHT, class R, class At> DEVICE int64 search_sorted(int64 n, R value, At at) {
+  int64 low = 0, high = n;
+  while (low < high) {
+    int64 middle = (low + high) / 2;
+    R x = at(middle);
+    if (RIGHT ? !(x > value) : !(x >= value)) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+// Compaction in two launches of BLOCKS blocks of 256 threads, each with its share of the elements: counts, then places. counts[0] becomes
+// the number of all, counts[1 + b] block b's.
+template <int BLOCKS, class Mask> DEVICE void count_true(int64 n, Mask mask, int64 *counts) {
+  int64 share = (n + BLOCKS - 1) / BLOCKS, start = blockIdx.x * share, end = smaller(start + share, n);
+  int64 count = 0;
+  for (int64 i = start + threadIdx.x; i < end; i += 256) count += mask(i);
+  count = Across<PlainSum<int64>, BlockLanes<256> >::reduce(count);
+  if (threadIdx.x == 0) counts[1 + blockIdx.x] = count;
+}
+template <int BLOCKS, class Mask, class Out> DEVICE void place_true(int64 n, Mask mask, int64 *counts, Out out) {
+  typedef Across<PlainSum<int64>, BlockLanes<256> > Block;
+  int64 before = 0, all = 0;
+  for (int b = threadIdx.x; b < BLOCKS; b += 256) {
+    all += counts[1 + b];
+    if (b < (int)blockIdx.x) before += counts[1 + b];
+  }
+  before = Block::reduce(before);
+  all = Block::reduce(all);
+  if (blockIdx.x == 0 && threadIdx.x == 0) counts[0] = all;
+  int64 share = (n + BLOCKS - 1) / BLOCKS, start = blockIdx.x * share, end = smaller(start + share, n);
+  for (int64 base = start; base < end; base += 256) {
+    int64 i = base + threadIdx.x;
+    bool set = i < end && mask(i);
+    int64 place = Block::scan(set ? 1 : 0);
+    if (set) out(before + place - 1, i);
+    before += Block::last(place);
+  }
+}

@@ -1,0 +1,152 @@
+//! What the functions of library steps share: arguments, places in strided views, and functions that several steps share.
+
+use std::collections::HashMap;
+
+use douse_core::sym::{Expr, Ranges, Symbol};
+use douse_core::{DType, Error, Result};
+use douse_program::library::View;
+use douse_program::plan::Plan;
+use douse_program::target::{Launch, LibraryLaunch};
+
+use crate::emit::index::Indexer;
+use crate::emit::{Function, Modules, names};
+
+/// A view as an argument.
+#[derive(Clone, Copy)]
+pub(super) struct Argument<'a> {
+    pub name: &'static str,
+    pub view: &'a View,
+    pub written: bool,
+}
+
+/// A function to be written. `body` is what stands between its braces.
+pub(super) struct Draft<'a> {
+    pub name: &'static str,
+    pub templates: &'static [&'static str],
+    pub arguments: Vec<Argument<'a>>,
+    /// Expressions of sizes that the body mentions.
+    pub sizes: Vec<Expr>,
+    pub body: String,
+    pub grid: [Expr; 3],
+    pub threads: u32,
+    pub shared: u32,
+    pub scratch: bool,
+}
+
+/// Writes functions into modules. Steps whose functions are equal share one.
+pub(super) struct Writer<'a> {
+    plan: &'a Plan,
+    pub indexer: Indexer,
+    modules: &'a mut Modules,
+    written: HashMap<String, (u32, String)>,
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(plan: &'a Plan, ranges: &Ranges, modules: &'a mut Modules) -> Writer<'a> {
+        let indexer = Indexer { ranges: ranges.clone() };
+        Writer { plan, indexer, modules, written: HashMap::new() }
+    }
+
+    pub fn dtype(&self, view: &View) -> Result<DType> {
+        let buffer = self.plan.buffers.get(view.buffer as usize);
+        buffer.map(|b| b.dtype).ok_or_else(|| Error::internal(format!("buffer {} is not there", view.buffer)))
+    }
+
+    /// The type of a view's elements.
+    pub fn element(&self, view: &View) -> Result<&'static str> {
+        names::element(self.dtype(view)?)
+    }
+
+    pub fn register(&self, view: &View) -> Result<&'static str> {
+        names::register(self.dtype(view)?)
+    }
+
+    /// A size as an int64.
+    pub fn size(&self, size: &Expr) -> String {
+        let text = self.indexer.wide(size);
+        if text.contains(' ') { format!("({text})") } else { text }
+    }
+
+    /// The place of an element: the view's offset and the coordinates (texts) by strides.
+    pub fn place(&self, view: &View, coordinates: &[String]) -> String {
+        let mut text = self.size(&view.offset);
+        for (coordinate, stride) in coordinates.iter().zip(&view.strides) {
+            match stride.as_int() {
+                Some(0) => {}
+                Some(1) => text.push_str(&format!(" + {coordinate}")),
+                _ => text.push_str(&format!(" + {coordinate} * {}", self.size(stride))),
+            }
+        }
+        text.strip_prefix("0 + ").map_or(text.clone(), str::to_owned)
+    }
+
+    /// Statements that split the linear count `from` (which they use up) into coordinates `NAME0...`, and their names.
+    pub fn split(&self, from: &str, name: &str, sizes: &[Expr]) -> (String, Vec<String>) {
+        let mut text = String::new();
+        for (k, size) in sizes.iter().enumerate().rev() {
+            if k == 0 {
+                text.push_str(&format!("  const auto {name}0 = {from};\n"));
+            } else {
+                let size = self.size(size);
+                text.push_str(&format!("  const auto {name}{k} = {from} % {size};\n  {from} /= {size};\n"));
+            }
+        }
+        (text, (0..sizes.len()).map(|k| format!("{name}{k}")).collect())
+    }
+
+    /// Writes a function, or finds the one that is equal.
+    pub fn add(&mut self, draft: Draft) -> Result<LibraryLaunch> {
+        let mut symbols = std::collections::BTreeSet::new();
+        let mut note = |symbol| {
+            if let Symbol::Size(n) = symbol {
+                symbols.insert(n);
+            }
+        };
+        draft.sizes.iter().for_each(|e| e.visit(&mut note));
+        for view in draft.arguments.iter().map(|a| a.view) {
+            view.offset.visit(&mut note);
+            view.sizes.iter().chain(&view.strides).for_each(|e| e.visit(&mut note));
+        }
+        let mut arguments = Vec::new();
+        for Argument { name, view, written } in &draft.arguments {
+            let constant = if *written { "" } else { "const " };
+            arguments.push(format!("{constant}{} *{name}", self.element(view)?));
+        }
+        arguments.extend(symbols.iter().map(|s| format!("int64 s{s}")));
+        if draft.scratch {
+            arguments.push("void *scratch".to_owned());
+        }
+        let rest = format!("({}) {{\n{}}}\n", arguments.join(", "), draft.body);
+        let key = format!("{} {} {rest}", draft.name, draft.threads);
+        let (module, function) = match self.written.get(&key) {
+            Some(found) => found.clone(),
+            None => {
+                // Apart from the names of kernels, which begin otherwise.
+                let function = format!("library_{}_{}", draft.name, self.written.len());
+                let text =
+                    format!("extern \"C\" __global__ void __launch_bounds__({}) {function}{rest}", draft.threads);
+                let module = self.modules.add(Function { text, special: false, templates: draft.templates });
+                self.written.insert(key, (module, function.clone()));
+                (module, function)
+            }
+        };
+        let launch = Launch {
+            module,
+            function,
+            grid: draft.grid,
+            block: [draft.threads, 1, 1],
+            shared: draft.shared,
+            symbols: symbols.into_iter().collect(),
+            scratch: draft.scratch,
+            flag: false,
+            random: false,
+        };
+        Ok(LibraryLaunch { launch, buffers: draft.arguments.iter().map(|a| a.view.buffer).collect() })
+    }
+}
+
+/// The last size or stride but `from_end`.
+pub(super) fn nth_last(list: &[Expr], from_end: usize) -> Result<&Expr> {
+    let at = list.len().checked_sub(from_end + 1);
+    at.and_then(|at| list.get(at)).ok_or_else(|| Error::internal("a view of a library step has too few dimensions"))
+}

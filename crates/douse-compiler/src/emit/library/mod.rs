@@ -1,0 +1,55 @@
+//! Library steps as functions that call the templates in `cuda/`.
+
+mod attention;
+mod convolution;
+mod function;
+mod matmul;
+mod search;
+mod sort;
+
+use douse_core::sym::{Expr, Ranges};
+use douse_core::{Code, Error, Result};
+use douse_program::library::Library;
+use douse_program::plan::Plan;
+use douse_program::target::{LibraryLaunches, library_steps};
+
+use super::Modules;
+use function::Writer;
+
+/// The launches of every library step.
+///
+/// # Errors
+/// `NotSupported`, with its name, for a step that has no code for GPUs.
+pub(super) fn emit(plan: &Plan, ranges: &Ranges, arch: &str, modules: &mut Modules) -> Result<Vec<LibraryLaunches>> {
+    let mut writer = Writer::new(plan, ranges, modules);
+    library_steps(plan)
+        .into_iter()
+        .map(|step| match step {
+            Library::MatMul { a, b, out } => matmul::emit(&mut writer, a, b, out),
+            Library::Convolution(convolution) => convolution::emit(&mut writer, convolution),
+            Library::Attention(attention) => attention::emit(&mut writer, attention),
+            Library::Sort { input, values, indices, descending } => {
+                sort::emit(&mut writer, input, values, indices, *descending)
+            }
+            Library::TopK { input, values, indices, largest } => {
+                sort::emit(&mut writer, input, values, indices, *largest)
+            }
+            Library::Nonzero { mask, out, symbol } => search::nonzero(&mut writer, mask, out, *symbol),
+            Library::SearchSorted { sorted, values, out, right } => {
+                search::search_sorted(&mut writer, sorted, values, out, *right)
+            }
+            Library::Linalg { kind, .. } => Err(unsupported(&format!("{kind:?}"), arch)),
+            Library::VarlenAttention(_) => Err(unsupported("attention over packed sequences", arch)),
+            Library::SegmentReduce { .. } => Err(unsupported("a reduction of segments", arch)),
+        })
+        .collect()
+}
+
+fn unsupported(name: &str, arch: &str) -> Error {
+    Error::new(Code::NotSupported, format!("{name} cannot be lowered for {arch}: there is code for the CPU alone"))
+}
+
+/// A step of one launch that needs no scratch memory.
+fn one(launch: douse_program::target::LibraryLaunch) -> LibraryLaunches {
+    LibraryLaunches { launches: vec![launch], scratch: Expr::int(0), count: None }
+}

@@ -1,0 +1,108 @@
+//! CUDA C++ from plans.
+//!
+//! Each kernel becomes one function ([`kernel`]), by a [`strategy`] that says which threads take which points; its [`body`] is the kernel's
+//! instructions one by one. Library steps become functions too ([`library`]), which call the templates in `cuda/`. Functions are put
+//! together into modules, each of which begins with the prelude and compiles by itself, without headers. They are meant to be compiled with
+//! [`OPTIONS`]: an operation rounds by itself, as in eager PyTorch.
+
+mod body;
+mod index;
+mod kernel;
+mod library;
+mod names;
+mod strategy;
+mod vector;
+
+use douse_core::Result;
+use douse_program::bounds;
+use douse_program::plan::Plan;
+use douse_program::target::{Launch, LibraryLaunches};
+
+/// Options of NVRTC that the code needs.
+pub const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false"];
+
+/// The line between what every module has and the functions of the program.
+pub const FUNCTIONS_FOLLOW: &str = "// ==== The program's functions ====";
+
+const PRELUDE: &str = include_str!("cuda/prelude.cuh");
+const MATH: &str = include_str!("cuda/math.cuh");
+const COMBINE: &str = include_str!("cuda/combine.cuh");
+const SPECIAL: &str = include_str!("cuda/special.cuh");
+
+/// Functions of a module: few enough that modules compile in parallel, enough that the prelude is not compiled too often.
+const FUNCTIONS: usize = 16;
+
+/// The code of a plan, before it is compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Emitted {
+    /// Source texts, each a module of its own.
+    pub modules: Vec<String>,
+    /// How each of the plan's kernels is launched.
+    pub kernels: Vec<Launch>,
+    /// How each library step is run, in the order of [`douse_program::target::library_steps`].
+    pub library: Vec<LibraryLaunches>,
+}
+
+/// One function and what it stands on.
+struct Function {
+    text: String,
+    special: bool,
+    /// Texts of the library that it calls, in order.
+    templates: &'static [&'static str],
+}
+
+/// Functions put together into modules.
+#[derive(Default)]
+struct Modules {
+    functions: Vec<Function>,
+}
+
+impl Modules {
+    /// Adds a function and says which module it is in.
+    fn add(&mut self, function: Function) -> u32 {
+        self.functions.push(function);
+        ((self.functions.len() - 1) / FUNCTIONS) as u32
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.functions
+            .chunks(FUNCTIONS)
+            .map(|functions| {
+                let mut text = [PRELUDE, MATH, COMBINE].join("\n");
+                if functions.iter().any(|f| f.special) {
+                    text.push('\n');
+                    text.push_str(SPECIAL);
+                }
+                let mut templates: Vec<&str> = Vec::new();
+                for template in functions.iter().flat_map(|f| f.templates) {
+                    if !templates.contains(template) {
+                        templates.push(template);
+                    }
+                }
+                templates.push(FUNCTIONS_FOLLOW);
+                for part in templates.into_iter().chain(functions.iter().map(|f| f.text.as_str())) {
+                    text.push('\n');
+                    text.push_str(part);
+                }
+                text
+            })
+            .collect()
+    }
+}
+
+/// Writes the code of a plan for an architecture (`sm_90`).
+///
+/// # Errors
+/// `NotSupported`, with its name, for a library step that has no code for GPUs; `Internal` for a plan that is not well formed.
+pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
+    let ranges = bounds::ranges(plan);
+    let mut modules = Modules::default();
+    let mut kernels = Vec::with_capacity(plan.kernels.len());
+    for kernel in &plan.kernels {
+        let emitted = kernel::emit(kernel, &ranges)?;
+        let module = modules.add(Function { text: emitted.text, special: emitted.special, templates: &[] });
+        kernels.push(Launch { module, ..emitted.launch });
+    }
+    let library = library::emit(plan, &ranges, arch, &mut modules)?;
+    Ok(Emitted { modules: modules.texts(), kernels, library })
+}

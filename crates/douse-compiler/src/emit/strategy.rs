@@ -1,0 +1,205 @@
+//! How the points of a kernel are shared among threads.
+
+use douse_core::sym::{Expr, Ranges, Symbol};
+use douse_program::kernel::{Effect, Kernel, Op, Stage};
+
+use super::kernel::variable;
+
+/// The threads that share the inner loops of one outer point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lanes {
+    Thread,
+    Warp,
+    Block(u32),
+}
+
+impl Lanes {
+    pub fn count(self) -> i64 {
+        match self {
+            Lanes::Thread => 1,
+            Lanes::Warp => 32,
+            Lanes::Block(threads) => i64::from(threads),
+        }
+    }
+
+    pub fn name(self) -> String {
+        match self {
+            Lanes::Thread => "ThreadLanes".to_owned(),
+            Lanes::Warp => "WarpLanes".to_owned(),
+            Lanes::Block(threads) => format!("BlockLanes<{threads}>"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Strategy {
+    /// A thread takes a few outer points.
+    Pointwise,
+    Staged(Lanes),
+    /// Sequential but for the outer loops `parallel`, whose points never write one element. With more than one owner, as many threads
+    /// walk the same points, and each makes the changes of its share of the elements.
+    Ordered {
+        parallel: Vec<usize>,
+        owners: u32,
+    },
+}
+
+/// Inner loops of so few points are one thread's.
+const FEW: i64 = 16;
+/// ... and of so few, one warp's, where there are enough outer points to fill the device.
+const SOME: i64 = 1024;
+const MANY_ROWS: i64 = 512;
+/// Where threads of consecutive outer points read consecutive elements, this many fill the device.
+const MANY_COLUMNS: i64 = 8192;
+/// Rows this long get the largest block.
+const LONG: i64 = 16384;
+/// Threads that an ordered kernel should have.
+const OWNERS: i64 = 8192;
+const MOST_OWNERS: i64 = 1024;
+
+impl Strategy {
+    pub fn of(kernel: &Kernel, ranges: &Ranges) -> Strategy {
+        if kernel.ordered {
+            let ranges = ranges.with_loops(&kernel.outer);
+            let parallel = parallel_loops(kernel, &ranges);
+            let points = Expr::product(parallel.iter().filter_map(|k| kernel.outer.get(*k)));
+            let steps = (0..kernel.outer.len()).filter(|k| !parallel.contains(k));
+            let steps = Expr::product(steps.filter_map(|k| kernel.outer.get(k)));
+            let owners = match points.as_int() {
+                _ if !shareable(kernel) || ranges.max(&steps).is_some_and(|most| most <= FEW) => 1,
+                Some(points) => (OWNERS / points.max(1)).clamp(1, MOST_OWNERS),
+                None => 16,
+            };
+            return Strategy::Ordered { parallel, owners: owners as u32 };
+        }
+        if let [stage] = kernel.stages.as_slice() {
+            let accumulates = stage.effects.iter().any(|e| {
+                matches!(
+                    e,
+                    Effect::Reduce { .. } | Effect::ArgReduce { .. } | Effect::Scan { .. } | Effect::ArgScan { .. }
+                )
+            });
+            if stage.inner.is_empty() && !accumulates {
+                return Strategy::Pointwise;
+            }
+        }
+        Strategy::Staged(lanes(kernel, ranges))
+    }
+}
+
+fn lanes(kernel: &Kernel, ranges: &Ranges) -> Lanes {
+    // Updates of one outer point may meet in one element: their order is that of the inner loops.
+    let updates = |s: &Stage| !s.inner.is_empty() && s.effects.iter().any(|e| matches!(e, Effect::Update { .. }));
+    if kernel.stages.iter().any(updates) {
+        return Lanes::Thread;
+    }
+    let rows = ranges.min(&Expr::product(&kernel.outer)).unwrap_or(0);
+    let most_rows = ranges.max(&Expr::product(&kernel.outer)).unwrap_or(i64::MAX);
+    let sizes: Vec<Option<i64>> = kernel.stages.iter().map(|s| ranges.max(&Expr::product(&s.inner))).collect();
+    let longest = sizes.iter().copied().try_fold(1i64, |most, size| size.map(|s| most.max(s)));
+    let by_columns = by_columns(kernel);
+    match longest {
+        Some(longest) if longest <= FEW => Lanes::Thread,
+        Some(longest) if by_columns && (most_rows >= MANY_COLUMNS || longest <= 4 * FEW) => Lanes::Thread,
+        None if by_columns && rows >= MANY_COLUMNS => Lanes::Thread,
+        Some(longest) if longest <= SOME && most_rows >= MANY_ROWS => Lanes::Warp,
+        Some(longest) if longest <= 64 => Lanes::Warp,
+        Some(longest) if longest <= 256 => Lanes::Block(128),
+        Some(longest) if longest >= LONG => Lanes::Block(1024),
+        None if most_rows < MANY_ROWS => Lanes::Block(1024),
+        _ => Lanes::Block(256),
+    }
+}
+
+/// Whether the loads of inner loops run along the last outer loop rather than along the last inner one.
+fn by_columns(kernel: &Kernel) -> bool {
+    let Some(column) = kernel.outer.len().checked_sub(1) else { return false };
+    let along = |index: &Expr, number: usize| index.affine(variable(number)).is_some_and(|(step, _)| step.is_int(1));
+    let (mut columns, mut rows) = (0, 0);
+    for stage in kernel.stages.iter().filter(|s| !s.inner.is_empty()) {
+        let last = kernel.outer.len() + stage.inner.len() - 1;
+        for inst in &stage.body {
+            if let Op::Load { index, .. } = &inst.op {
+                columns += u32::from(along(index, column));
+                rows += u32::from(along(index, last));
+            }
+        }
+    }
+    columns > 0 && rows == 0
+}
+
+/// Whether the changes an ordered kernel makes can be shared out by element: each point is one body, and nothing it loads is changed.
+fn shareable(kernel: &Kernel) -> bool {
+    let [stage] = kernel.stages.as_slice() else { return false };
+    let written: Vec<u32> = stage.effects.iter().filter_map(|e| destination(e).map(|(param, _)| param)).collect();
+    let loads_written = stage.body.iter().any(|i| matches!(&i.op, Op::Load { param, .. } if written.contains(param)));
+    let effects =
+        stage.effects.iter().all(|e| matches!(e, Effect::Update { .. } | Effect::Store { .. } | Effect::Assert { .. }));
+    stage.inner.is_empty() && effects && !loads_written
+}
+
+/// The element that an effect changes.
+fn destination(effect: &Effect) -> Option<(u32, &Expr)> {
+    match effect {
+        Effect::Store { param, index, .. }
+        | Effect::Update { param, index, .. }
+        | Effect::Scan { param, index, .. }
+        | Effect::ArgScan { param, index, .. } => Some((*param, index)),
+        Effect::Reduce { .. } | Effect::ArgReduce { .. } | Effect::Assert { .. } => None,
+    }
+}
+
+/// The outer loops of an ordered kernel whose different values never reach one element.
+fn parallel_loops(kernel: &Kernel, ranges: &Ranges) -> Vec<usize> {
+    let changed: Vec<(usize, &Stage, u32, &Expr)> = kernel
+        .stages
+        .iter()
+        .enumerate()
+        .flat_map(|(n, s)| s.effects.iter().filter_map(destination).map(move |(p, e)| (n, s, p, e)))
+        .collect();
+    let several = changed.iter().any(|(n, _, param, index)| {
+        changed.iter().any(|(m, _, other, at)| param == other && (index != at || n != m && registers(index)))
+    });
+    let arg_scans = kernel.stages.iter().flat_map(|s| &s.effects).any(|e| matches!(e, Effect::ArgScan { .. }));
+    // What is loaded from a parameter that is changed must be the very element.
+    let loads_other = kernel.stages.iter().flat_map(|s| &s.body).any(|inst| match &inst.op {
+        Op::Load { param, index, .. } => {
+            changed.iter().any(|(_, _, changed, at)| changed == param && (*at != index || registers(index)))
+        }
+        _ => false,
+    });
+    if several || arg_scans || loads_other {
+        return Vec::new();
+    }
+    let apart =
+        |number: usize| changed.iter().all(|(_, stage, _, index)| separates(kernel, stage, number, index, ranges));
+    (0..kernel.outer.len()).filter(|number| apart(*number)).collect()
+}
+
+fn registers(index: &Expr) -> bool {
+    index.mentions(|s| matches!(s, Symbol::Value(_)))
+}
+
+/// Whether an index is different wherever the loop's variable is: it is a digit of the index, in a number system in which what is below the
+/// digit never carries into it, and what is above is a multiple of its range.
+fn separates(kernel: &Kernel, stage: &Stage, number: usize, index: &Expr, ranges: &Ranges) -> bool {
+    let loops: Vec<Expr> = kernel.outer.iter().chain(&stage.inner).cloned().collect();
+    let mut ranges = ranges.with_loops(&loops);
+    for (register, inst) in stage.body.iter().enumerate() {
+        if let Op::Check { size, .. } = &inst.op {
+            ranges.set(Symbol::Value(register as u32), Some(0), Some(size - 1));
+        }
+    }
+    let (Some((step, rest)), Some(size)) = (index.affine(variable(number)), kernel.outer.get(number)) else {
+        return false;
+    };
+    let range = &step * size;
+    let mut below = Expr::int(0);
+    for term in rest.terms() {
+        let alone = term.to_expr();
+        if !alone.modulo(&range).is_int(0) {
+            below = &below + &alone;
+        }
+    }
+    ranges.min(&step).is_some_and(|least| least > 0) && ranges.non_negative(&below) && ranges.less(&below, &step)
+}

@@ -1,0 +1,103 @@
+//! Which accesses of a stage can be made for several elements at once.
+
+use douse_core::DType;
+use douse_core::sym::{Expr, Symbol};
+use douse_program::kernel::{Effect, Kernel, Op, Stage};
+
+use super::body::is_special;
+
+/// The accesses that run along the last loop with stride 1, and how many points a thread takes of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Vectors {
+    /// Points a thread; 0 and 1: no vectors.
+    pub width: u32,
+    /// Instructions that load.
+    loads: Vec<usize>,
+    /// Effects that store.
+    stores: Vec<usize>,
+}
+
+/// Bytes of the widest access.
+const BYTES: u32 = 16;
+/// More points a thread cost more registers than they save.
+const POINTS: u32 = 8;
+/// Bodies of more instructions take fewer points a thread, or one.
+const LONG: usize = 48;
+const VERY_LONG: usize = 160;
+
+impl Vectors {
+    pub fn none() -> Vectors {
+        Vectors::default()
+    }
+
+    /// The vectors along a loop of this size, whose points so many threads share.
+    pub fn along(kernel: &Kernel, stage: &Stage, last: usize, size: &Expr, threads: i64) -> Vectors {
+        let contiguous = |index: &Expr| {
+            let affine = index.affine(Symbol::Loop(last as u32));
+            affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(|s| matches!(s, Symbol::Value(_))))
+        };
+        let dtype = |param: u32| kernel.params.get(param as usize).map_or(DType::F64, |p| p.dtype);
+        let mut vectors = Vectors::default();
+        let mut least = BYTES;
+        for (number, inst) in stage.body.iter().enumerate() {
+            match &inst.op {
+                Op::Load { param, index, guard: None } if contiguous(index) => {
+                    vectors.loads.push(number);
+                    least = least.min(dtype(*param).size() as u32);
+                }
+                _ => {}
+            }
+        }
+        for (number, effect) in stage.effects.iter().enumerate() {
+            match effect {
+                Effect::Store { param, index, guard: None, .. } if contiguous(index) => {
+                    vectors.stores.push(number);
+                    least = least.min(dtype(*param).size() as u32);
+                }
+                Effect::Scan { .. } | Effect::ArgScan { .. } => return Vectors::none(),
+                _ => {}
+            }
+        }
+        let special = stage.body.iter().any(|inst| match &inst.op {
+            Op::Unary(op, _) => is_special(op.name()),
+            Op::Binary(op, _, _) => is_special(op.name()),
+            _ => false,
+        });
+        vectors.width = match stage.body.len() {
+            _ if special || vectors.loads.is_empty() && vectors.stores.is_empty() => 1,
+            VERY_LONG.. => 1,
+            LONG.. => (BYTES / least).min(POINTS / 2),
+            _ => (BYTES / least).min(POINTS),
+        };
+        // A short loop would leave threads idle, and one that does not divide most of a thread.
+        if let Some(size) = size.as_int() {
+            let wasteful = |width: i64| size < threads * width || size % width != 0 && size < 4 * width;
+            while vectors.width > 1 && wasteful(i64::from(vectors.width)) {
+                vectors.width /= 2;
+            }
+        }
+        if vectors.width <= 1 { Vectors::none() } else { vectors }
+    }
+
+    pub fn points(&self) -> i64 {
+        i64::from(self.width.max(1))
+    }
+
+    /// The vector that an instruction's value is in.
+    pub fn load(&self, instruction: usize) -> Option<String> {
+        self.loads.contains(&instruction).then(|| format!("v{instruction}"))
+    }
+
+    /// The vector that an effect stores into.
+    pub fn store(&self, effect: usize) -> Option<String> {
+        self.stores.contains(&effect).then(|| format!("w{effect}"))
+    }
+
+    pub fn loads(&self) -> &[usize] {
+        &self.loads
+    }
+
+    pub fn stores(&self) -> &[usize] {
+        &self.stores
+    }
+}

@@ -1,0 +1,73 @@
+//! The CUDA C++ of the kernels that `docs/kernels.md` shows: `tests/emit/CASE.txt` holds the functions and launches of a golden case.
+//! `BLESS=1 cargo test` writes what they are now.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fmt::Write;
+use std::path::Path;
+
+use douse_compiler::emit::{Emitted, FUNCTIONS_FOLLOW, emit};
+use douse_compiler::{Options, lower};
+use douse_program::target::Launch;
+use douse_pt2::ExportedProgram;
+
+const CASES: [&str; 8] = [
+    "pointwise_chain",
+    "row_softmax",
+    "layer_norm_residual",
+    "transpose_copy",
+    "embedding_add",
+    "scatter_last_wins",
+    "scans",
+    "matmul_prologue_epilogue",
+];
+
+fn emitted(case: &str) -> Emitted {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/cases/{case}.pt2"));
+    let program = ExportedProgram::open(&path).unwrap();
+    let lowered = lower(&program, "forward", &Options::default()).unwrap();
+    emit(&lowered.plan, "sm_90").unwrap()
+}
+
+fn launch(launch: &Launch) -> String {
+    let [x, y, z] = &launch.grid;
+    let mut text = format!("launch {} grid [{x}, {y}, {z}] block {:?}", launch.function, launch.block);
+    for (name, taken) in [("scratch", launch.scratch), ("flag", launch.flag), ("random", launch.random)] {
+        if taken {
+            text.push(' ');
+            text.push_str(name);
+        }
+    }
+    text
+}
+
+fn text(emitted: &Emitted) -> String {
+    let mut text = String::new();
+    for module in &emitted.modules {
+        text.push_str(module.split_once(FUNCTIONS_FOLLOW).unwrap().1.trim_start());
+    }
+    let library = emitted.library.iter().flat_map(|step| &step.launches).map(|l| &l.launch);
+    emitted.kernels.iter().chain(library).for_each(|l| writeln!(text, "{}", launch(l)).unwrap());
+    text
+}
+
+#[test]
+fn kernels_become_what_is_expected() {
+    let bless = std::env::var_os("BLESS").is_some();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/emit");
+    let mut wrong = Vec::new();
+    for case in CASES {
+        let (path, found) = (folder.join(format!("{case}.txt")), text(&emitted(case)));
+        if bless {
+            std::fs::write(&path, found).unwrap();
+        } else if std::fs::read_to_string(&path).unwrap_or_default() != found {
+            wrong.push(format!("{case}:\n{found}"));
+        }
+    }
+    assert!(wrong.is_empty(), "BLESS=1 accepts:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_same_plan_gives_the_same_text() {
+    assert_eq!(emitted("scans"), emitted("scans"));
+}

@@ -1,0 +1,89 @@
+//! Code of a method for a CUDA architecture: how each kernel and library step of its plan is launched.
+//!
+//! A launch passes, in this order: a device pointer for each buffer; each symbol's value as a signed 64-bit integer; if the launch says
+//! so, a pointer to the step's scratch memory, to the call's [error flag](Launch::flag), and to its [random state](Launch::random).
+//! A launch whose grid has an empty dimension is left out: it has nothing to do.
+
+use douse_core::sym::Expr;
+use serde::{Deserialize, Serialize};
+
+use crate::library::Library;
+use crate::plan::{BufferId, Plan, Step};
+
+/// A method's code for one architecture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CudaTarget {
+    /// `sm_90`.
+    pub arch: String,
+    /// Keys of the named data that hold the modules' binaries.
+    pub modules: Vec<String>,
+    /// How each of [`Plan::kernels`] is launched.
+    pub kernels: Vec<Launch>,
+    /// How each library step is run, in the order of [`library_steps`].
+    pub library: Vec<LibraryLaunches>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The module that has the function, by its place in [`CudaTarget::modules`].
+    pub module: u32,
+    /// The function's name in the module.
+    pub function: String,
+    /// Blocks, over the plan's symbols.
+    pub grid: [Expr; 3],
+    /// Threads a block.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// The symbols whose values it takes, by number.
+    pub symbols: Vec<u32>,
+    /// Takes the step's scratch memory.
+    pub scratch: bool,
+    /// Takes the call's error flag: `{int code, message; long long value, size}`, all zero at the start of the call. Code 1 is an index out of
+    /// range (`value` is the index, `size` what it must be below), code 2 a failed assertion; `message` is a number in [`Plan::messages`].
+    pub flag: bool,
+    /// Takes the random state: `{unsigned long long seed, call}`.
+    pub random: bool,
+}
+
+/// The launches of a library step, one after the other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LibraryLaunches {
+    pub launches: Vec<LibraryLaunch>,
+    /// Bytes of scratch memory that the launches share, aligned to 256; contents are arbitrary.
+    pub scratch: Expr,
+    /// A symbol that gets the int64 that stands at the start of the scratch memory afterwards.
+    pub count: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LibraryLaunch {
+    pub launch: Launch,
+    /// The buffers it takes.
+    pub buffers: Vec<BufferId>,
+}
+
+/// The library steps of a plan, those in branches and loops where they stand: an `If`'s `then` before its `otherwise`, a `While`'s `test`
+/// before its `body`.
+pub fn library_steps(plan: &Plan) -> Vec<&Library> {
+    let mut found = Vec::new();
+    collect(&plan.steps, &mut found);
+    found
+}
+
+fn collect<'a>(steps: &'a [Step], found: &mut Vec<&'a Library>) {
+    for step in steps {
+        match step {
+            Step::Library(library) => found.push(library),
+            Step::If { then, otherwise, .. } => {
+                collect(then, found);
+                collect(otherwise, found);
+            }
+            Step::While { test, body, .. } => {
+                collect(test, found);
+                collect(body, found);
+            }
+            Step::Kernel { .. } | Step::Copy { .. } | Step::Read { .. } | Step::Set { .. } | Step::Require { .. } => {}
+        }
+    }
+}

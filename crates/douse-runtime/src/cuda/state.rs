@@ -1,0 +1,59 @@
+//! State on a device.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use douse_core::Result;
+use douse_cpu::State;
+use douse_cuda::{DeviceMemory, Place};
+
+use super::device::CudaDevice;
+
+/// Buffers that a program writes and keeps, on a device. Clones share them until one of the two is called.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceState {
+    device: CudaDevice,
+    buffers: BTreeMap<String, Arc<DeviceMemory>>,
+}
+
+impl DeviceState {
+    pub fn new(device: &CudaDevice) -> DeviceState {
+        DeviceState { device: device.clone(), buffers: BTreeMap::new() }
+    }
+
+    pub fn is_on(&self, device: &CudaDevice) -> bool {
+        self.device.same(device)
+    }
+
+    /// Bytes of a buffer.
+    pub fn len(&self, name: &str) -> Option<usize> {
+        self.buffers.get(name).map(|memory| memory.len())
+    }
+
+    /// Adds a buffer with these bytes.
+    pub fn insert(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        let memory = self.device.allocate(bytes.len(), || format!("the state {name}"))?;
+        self.device.upload(bytes, memory.all())?;
+        self.buffers.insert(name.to_owned(), Arc::new(memory));
+        Ok(())
+    }
+
+    /// Where a buffer lies, for a call that may write it: it is this session's alone from now on.
+    pub fn own(&mut self, name: &str) -> Result<Option<Place>> {
+        let Some(memory) = self.buffers.get_mut(name) else { return Ok(None) };
+        if Arc::get_mut(memory).is_none() {
+            let copy = self.device.allocate(memory.len(), || format!("a copy of the state {name}"))?;
+            self.device.copy(memory.all(), copy.all())?;
+            *memory = Arc::new(copy);
+        }
+        Ok(Some(memory.all()))
+    }
+
+    /// Copies all buffers to the host.
+    pub fn to_host(&self, state: &mut State) -> Result<()> {
+        for (name, memory) in &self.buffers {
+            state.insert(name.clone(), self.device.read(memory.all())?);
+        }
+        Ok(())
+    }
+}

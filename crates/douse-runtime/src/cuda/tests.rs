@@ -1,0 +1,280 @@
+//! Methods on the driver of `douse-cuda/tests/fake`, which runs kernels by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use douse_core::bytes::Bytes;
+use douse_core::element::elements;
+use douse_core::sym::Expr;
+use douse_core::{Code, DType, HostTensor};
+use douse_program::payload::Payload;
+use douse_program::plan::{Buffer, BufferKind, Data, Plan};
+use douse_program::target::{CudaTarget, Launch};
+
+use super::CudaDevice;
+use crate::{LoadOptions, Method, Program, Session, Value, sample};
+
+#[path = "../../../douse-cuda/tests/fake/mod.rs"]
+mod fake;
+use fake::Fake;
+
+fn launch(function: &str, symbols: &[u32], flag: bool) -> Launch {
+    Launch {
+        module: 0,
+        function: function.into(),
+        grid: [Expr::int(1), Expr::int(1), Expr::int(1)],
+        block: [32, 1, 1],
+        shared: 0,
+        symbols: symbols.to_vec(),
+        scratch: false,
+        flag,
+        random: false,
+    }
+}
+
+fn target(arch: &str) -> CudaTarget {
+    CudaTarget {
+        arch: arch.into(),
+        modules: vec!["code".into()],
+        kernels: vec![launch("count", &[], false), launch("add", &[0], false), launch("check", &[], true)],
+        library: vec![],
+    }
+}
+
+/// The counter of [`sample`], with code for these architectures.
+fn counter(archs: &[&str]) -> Payload {
+    let mut payload = sample::counter();
+    payload.targets.extend(archs.iter().map(|arch| arch.to_string()));
+    payload.cuda = archs.iter().map(|arch| target(arch)).collect();
+    payload
+}
+
+fn program(payload: Payload) -> Program {
+    let data = [("code", b"code of a test".to_vec()), ("weights", vec![7; 4000])];
+    let data: BTreeMap<String, Bytes> = data.into_iter().map(|(key, bytes)| (key.into(), bytes.into())).collect();
+    Program::from_parts(vec![payload], data).unwrap()
+}
+
+fn device(fake: &Fake) -> CudaDevice {
+    CudaDevice::open_with(&fake.names(), 0).unwrap()
+}
+
+fn method(fake: &Fake) -> Method {
+    program(counter(&["sm_90"])).load("forward", &LoadOptions::on(&device(fake))).unwrap()
+}
+
+fn x(values: &[f32]) -> HostTensor {
+    HostTensor::from_f32(&[values.len()], values).unwrap()
+}
+
+fn values(outputs: &[Value]) -> Vec<f64> {
+    elements(outputs[0].tensor().unwrap()).iter().map(|element| element.to_f64()).collect()
+}
+
+#[test]
+fn state_goes_on_from_call_to_call_and_nothing_stays() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let mut method = method(&fake);
+    assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [2.0]);
+    assert_eq!(values(&method.run(&[x(&[1.0, 5.0]).view()]).unwrap()), [3.0, 7.0]);
+    let mut clone = method.clone();
+    assert_eq!(values(&clone.run(&[x(&[1.0]).view()]).unwrap()), [4.0]);
+    assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [4.0]);
+    method.session().reset();
+    assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [2.0]);
+    drop((method, clone));
+    fake.assert_clean();
+}
+
+#[test]
+fn a_call_allocates_nothing_once_it_has_run() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let mut method = method(&fake);
+    method.run(&[x(&[1.0; 8]).view()]).unwrap();
+    let (before, waits) = (fake.count("alloc") + fake.count("pin"), fake.count("synchronize"));
+    for _ in 0..3 {
+        method.run(&[x(&[1.0; 4]).view()]).unwrap();
+    }
+    assert_eq!(fake.count("alloc") + fake.count("pin"), before);
+    // One wait a call: nothing is read back in between.
+    assert_eq!(fake.count("synchronize") - waits, 3);
+}
+
+#[test]
+fn a_failed_check_puts_state_back_and_the_next_call_works() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let mut method = method(&fake);
+    method.run(&[x(&[1.0]).view()]).unwrap();
+    let error = method.run(&[x(&[-1.0]).view()]).unwrap_err();
+    assert_eq!((error.code, error.message.as_str()), (Code::InvalidArgument, "x must be positive"));
+    assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [3.0]);
+}
+
+#[test]
+fn a_fault_of_the_device_says_that_state_was_touched() {
+    let Some(fake) = Fake::new(&["FAIL=cuLaunchKernel", "AT=2", "STATUS=719"]) else { return };
+    let mut payload = counter(&["sm_90"]);
+    // Without the check, no copy of the state is kept.
+    Arc::make_mut(&mut payload.plan).steps.pop();
+    let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
+    let error = method.run(&[x(&[1.0]).view()]).unwrap_err();
+    assert!(error.message.contains("add: cuLaunchKernel failed with"), "{error}");
+    assert!(error.message.ends_with("the call may have changed the state count"), "{error}");
+}
+
+#[test]
+fn an_index_out_of_range_is_an_error_of_its_call() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let mut payload = counter(&["sm_90"]);
+    payload.cuda[0].kernels[2].function = "range".into();
+    let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
+    let error = method.run(&[x(&[9.0]).view()]).unwrap_err();
+    assert!(error.message.starts_with("index 9 is out of range for a dimension of size 7"), "{error}");
+    assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [2.0]);
+}
+
+#[test]
+fn a_check_is_read_before_state_is_written() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let mut payload = counter(&["sm_90"]);
+    Arc::make_mut(&mut payload.plan).steps.rotate_right(1);
+    let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
+    method.run(&[x(&[-1.0]).view()]).unwrap_err();
+    assert_eq!(fake.count("launch"), 1);
+    assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [2.0]);
+}
+
+#[test]
+fn code_is_chosen_by_architecture_and_its_lack_is_explained() {
+    let Some(fake) = Fake::new(&["CAPABILITY=89"]) else { return };
+    let on = LoadOptions::on(&device(&fake));
+    for archs in [&["sm_80"][..], &["compute_80"], &["sm_90", "sm_89"]] {
+        program(counter(archs)).load("forward", &on).unwrap();
+    }
+    let error = program(counter(&["sm_90", "compute_90"])).load("forward", &on).err().unwrap();
+    assert_eq!(error.code, Code::DelegateInvalidCompatibility);
+    for part in ["cpu, sm_90, compute_90", "needs sm_89", "--target sm_89"] {
+        assert!(error.message.contains(part), "{error}");
+    }
+    let mut payload = counter(&["sm_89"]);
+    payload.cuda[0].kernels.pop();
+    let error = program(payload).load("forward", &on).err().unwrap();
+    assert!(error.code == Code::InvalidProgram && error.message.contains("2 kernels for a plan of 3"), "{error}");
+}
+
+/// The counter with 4000 bytes of weights that nothing reads.
+fn weighty() -> Payload {
+    let mut payload = counter(&["sm_90"]);
+    let plan: &mut Plan = Arc::make_mut(&mut payload.plan);
+    let kind = BufferKind::Constant(Data::Named("weights".into()));
+    plan.buffers.push(Buffer { dtype: DType::U8, elements: Expr::int(4000), kind });
+    payload
+}
+
+#[test]
+fn weights_are_on_a_device_once_and_go_with_the_last_method() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let (program, on) = (program(weighty()), LoadOptions::on(&device(&fake)));
+    let methods = [(); 3].map(|()| program.load("forward", &on).unwrap());
+    let uploads = |fake: &Fake| fake.log().iter().filter(|line| *line == "upload 4000").count();
+    assert_eq!(uploads(&fake), 1);
+    drop(methods);
+    program.load("forward", &on).unwrap();
+    assert_eq!(uploads(&fake), 2);
+    drop(on);
+    fake.assert_clean();
+}
+
+#[test]
+fn too_little_memory_says_for_what_and_the_device_goes_on() {
+    let Some(fake) = Fake::new(&["MEMORY=4096"]) else { return };
+    let on = LoadOptions::on(&device(&fake));
+    let kept = program(weighty()).load("forward", &on).unwrap();
+    let mut other = counter(&["sm_90"]);
+    let kind = BufferKind::Constant(Data::Zeros(300));
+    Arc::make_mut(&mut other.plan).buffers.push(Buffer { dtype: DType::U8, elements: Expr::int(300), kind });
+    let error = program(other).load("forward", &on).err().unwrap();
+    assert_eq!(error.code, Code::MemoryAllocationFailed);
+    assert!(error.message.contains("the constants of \"forward\": cuda:0 (Test GPU)"), "{error}");
+    // Too little for a call: the method stays usable, and works when there is memory.
+    let mut method = program(counter(&["sm_90"])).load("forward", &on).unwrap();
+    let error = method.run(&[x(&[1.0]).view()]).unwrap_err();
+    assert!(error.message.contains("the inputs and outputs of \"forward\""), "{error}");
+    drop(kept);
+    assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [2.0]);
+}
+
+#[test]
+fn any_call_of_the_driver_may_fail_and_the_next_call_of_the_method_works() {
+    for call in [
+        "cuMemAlloc_v2",
+        "cuMemHostAlloc",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyDtoHAsync_v2",
+        "cuStreamSynchronize",
+        "cuLaunchKernel",
+        "cuMemcpyDtoDAsync_v2",
+        "cuStreamCreate",
+        "cuModuleLoadDataEx",
+    ] {
+        for at in 1..6 {
+            let definitions = [format!("FAIL={call}"), format!("AT={at}"), "STATUS=999".to_owned()];
+            let definitions: Vec<&str> = definitions.iter().map(String::as_str).collect();
+            let Some(fake) = Fake::new(&definitions) else { return };
+            let (program, on) = (program(counter(&["sm_90"])), LoadOptions::on(&device(&fake)));
+            let mut method = program.load("forward", &on).or_else(|_| program.load("forward", &on)).unwrap();
+            let mut done = 0.0;
+            for _ in 0..6 {
+                match method.run(&[x(&[1.0]).view()]) {
+                    Ok(outputs) => {
+                        done += 1.0;
+                        assert_eq!(values(&outputs), [1.0 + done], "{call} {at}");
+                    }
+                    Err(error) => assert!(error.message.contains("(999)"), "{error}"),
+                }
+            }
+            assert!(done >= 5.0, "{call} {at}");
+            drop((method, on));
+            fake.assert_clean();
+        }
+    }
+}
+
+#[test]
+fn sessions_move_between_devices_and_files() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let program = program(counter(&["sm_90"]));
+    let mut on_gpu = program.load("forward", &LoadOptions::on(&device(&fake))).unwrap();
+    let mut on_cpu = program.load("forward", &LoadOptions::default()).unwrap();
+    let mut session = Session::new();
+    let tensor = x(&[1.0]);
+    assert_eq!(values(&on_gpu.run_in(&mut session, &[tensor.view()]).unwrap()), [2.0]);
+    assert_eq!(values(&on_cpu.run_in(&mut session, &[tensor.view()]).unwrap()), [3.0]);
+    assert_eq!(values(&on_gpu.run_in(&mut session, &[tensor.view()]).unwrap()), [4.0]);
+    let path = std::env::temp_dir().join(format!("douse-gpu-session-{}.ptd", std::process::id()));
+    session.save(&path).unwrap();
+    let mut restored = Session::restore(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(values(&on_gpu.run_in(&mut restored, &[tensor.view()]).unwrap()), [5.0]);
+}
+
+#[test]
+fn kernels_get_the_seed_and_the_number_of_the_call() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let mut payload = counter(&["sm_90"]);
+    // In place of the last check: `draw` takes the output instead of the input.
+    let plan = Arc::make_mut(&mut payload.plan);
+    plan.kernels[2].params[0].access = douse_program::kernel::Access::Write;
+    plan.steps[2] = douse_program::plan::Step::Kernel { kernel: 2, args: vec![1] };
+    let index = "0".parse().unwrap();
+    let body = plan.kernels[0].stages[0].body.clone();
+    let effects = vec![douse_program::kernel::Effect::Store { param: 0, index, value: 0, guard: None }];
+    plan.kernels[2].stages[0] = douse_program::kernel::Stage { inner: vec![], body, effects };
+    let launch = &mut payload.cuda[0].kernels[2];
+    (launch.function, launch.flag, launch.random) = ("draw".into(), false, true);
+    let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
+    let mut session = Session::with_seed(5);
+    for call in [0.0, 1.0] {
+        assert_eq!(values(&method.run_in(&mut session, &[x(&[1.0, 1.0]).view()]).unwrap()), [5.0, call]);
+    }
+}
