@@ -64,7 +64,9 @@ impl<'a> Writer<'a> {
     /// A size as an int64.
     pub fn size(&self, size: &Expr) -> String {
         let text = self.indexer.wide(size);
-        if text.contains(' ') { format!("({text})") } else { text }
+        // It stands beside `%` and `/`: only a name or a number goes without parentheses.
+        let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if plain { text } else { format!("({text})") }
     }
 
     /// The place of an element: the view's offset and the coordinates (texts) by strides.
