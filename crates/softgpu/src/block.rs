@@ -299,7 +299,8 @@ impl Runner {
 
     /// Why nobody can go on.
     fn stuck(&self) -> String {
-        let name = |fibre: &usize| self.threads.get(*fibre).copied().flatten().map_or("?".to_owned(), |t| t.to_string());
+        let name =
+            |fibre: &usize| self.threads.get(*fibre).copied().flatten().map_or("?".to_owned(), |t| t.to_string());
         let barrier: Vec<String> = self.at_barrier.iter().take(8).map(name).collect();
         let mut text = format!("{} of {} threads wait for ever", self.live, self.count);
         if !barrier.is_empty() {
@@ -317,18 +318,20 @@ impl Runner {
 /// # Safety
 /// On a fibre of `runner`, which is noted where it will be found again.
 unsafe fn leave(runner: *mut Runner) {
-    // SAFETY: no reference to the runner is held across the switch; what is switched to was left by `switch`, or is new.
+    // SAFETY: the runner is this thread's, and the reference to it ends before the switch; what is switched to was left by `switch`, or is
+    // new.
     unsafe {
-        let from = (*runner).current;
-        let to = match (*runner).pick() {
-            // Its own wait is over, or it is idle and taken again at once.
-            Some(next) if next == from => return,
-            Some(next) => (*runner).enter(next),
-            None => (*runner).main,
-        };
-        let left: *mut *mut u8 = match (&mut (*runner).fibres).get_mut(from) {
-            Some(fibre) => &raw mut fibre.left,
-            None => return,
+        let (left, to) = {
+            let runner = &mut *runner;
+            let from = runner.current;
+            let to = match runner.pick() {
+                // Its own wait is over, or it is idle and taken again at once.
+                Some(next) if next == from => return,
+                Some(next) => runner.enter(next),
+                None => runner.main,
+            };
+            let Some(fibre) = runner.fibres.get_mut(from) else { return };
+            (&raw mut fibre.left, to)
         };
         switch(left, to);
     }
@@ -356,7 +359,7 @@ pub fn is_running() -> bool {
 pub fn is_overflow(address: usize) -> bool {
     let runner = RUNNER.get();
     // SAFETY: the runner lives as long as the thread.
-    !runner.is_null() && unsafe { (&(*runner).fibres).iter().any(|fibre| fibre.overflowed_at(address)) }
+    !runner.is_null() && unsafe { &*runner }.fibres.iter().any(|fibre| fibre.overflowed_at(address))
 }
 
 /// What a fibre does: threads of one block after the other.
@@ -367,8 +370,10 @@ extern "C" fn work() -> ! {
         unsafe {
             let (run, parameters) = ((*runner).run, (*runner).parameters);
             run(parameters);
-            let current = (*runner).current;
-            (&mut (*runner).idle).push(current);
+            {
+                let runner = &mut *runner;
+                runner.idle.push(runner.current);
+            }
             leave(runner);
         }
     }
@@ -387,9 +392,11 @@ unsafe extern "C" fn barrier() {
     let runner = RUNNER.get();
     // SAFETY: as in `next`.
     unsafe {
-        let current = (*runner).current;
-        (&mut (*runner).at_barrier).push(current);
-        (*runner).release_barrier();
+        {
+            let runner = &mut *runner;
+            runner.at_barrier.push(runner.current);
+            runner.release_barrier();
+        }
         leave(runner);
     }
 }
@@ -405,7 +412,8 @@ unsafe extern "C" fn exchange(mask: u32, value: *const c_void, bytes: u32) -> *c
             Ok(false) => leave(runner),
             Err(what) => stop(what),
         }
-        let warp = (*runner).thread() as usize / LANES;
-        (&(*runner).warps).get(warp).map_or(ptr::null(), |warp| warp.taken.0.as_ptr().cast())
+        let runner = &*runner;
+        let warp = runner.thread() as usize / LANES;
+        runner.warps.get(warp).map_or(ptr::null(), |warp| warp.taken.0.as_ptr().cast())
     }
 }

@@ -71,7 +71,11 @@ impl Config {
             "fail" => {
                 let mut parts = value.split(':');
                 let call = parts.next()?.to_owned();
-                self.failures.push(Injected { call, at: parts.next()?.parse().ok()?, status: parts.next()?.parse().ok()? });
+                self.failures.push(Injected {
+                    call,
+                    at: parts.next()?.parse().ok()?,
+                    status: parts.next()?.parse().ok()?,
+                });
             }
             "log" => self.log = Some(value.to_owned()),
             "eager" => self.eager = true,

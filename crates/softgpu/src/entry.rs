@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::block::Shape;
 use crate::capture::Mode;
+use crate::graph::{Graph, Kind};
 use crate::memory::Kind as Memory;
 use crate::module::Module;
 use crate::params::{ConditionalParams, CopyParams, FillParams, KernelParams, conditional};
@@ -17,7 +18,6 @@ use crate::status::{
 };
 use crate::stream::{Event, Launch, Recorded, Side, Stream, Work};
 use crate::world::{CONTEXT, CURRENT, world};
-use crate::graph::{Graph, Kind};
 
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`'s limit on the newest devices, and what a launch may have without asking.
 const SHARED_OPTIN: c_int = 227 << 10;
@@ -96,7 +96,12 @@ fn finish_all() {
 
 fn shape(blocks: [u32; 3], threads: [u32; 3]) -> Outcome<Shape> {
     let count = threads.iter().try_fold(1u32, |n, size| n.checked_mul(*size));
-    if blocks.contains(&0) || threads.contains(&0) || blocks[1] > 65535 || blocks[2] > 65535 || blocks[0] > i32::MAX as u32 {
+    if blocks.contains(&0)
+        || threads.contains(&0)
+        || blocks[1] > 65535
+        || blocks[2] > 65535
+        || blocks[0] > i32::MAX as u32
+    {
         return fail(INVALID_VALUE, format!("a grid of {blocks:?} blocks of {threads:?} threads"));
     }
     match count {
@@ -106,7 +111,13 @@ fn shape(blocks: [u32; 3], threads: [u32; 3]) -> Outcome<Shape> {
 }
 
 /// A launch as it is asked for, with the values that its parameters have now.
-unsafe fn launch(function: u64, blocks: [u32; 3], threads: [u32; 3], shared: u32, parameters: *mut *mut c_void) -> Outcome<Launch> {
+unsafe fn launch(
+    function: u64,
+    blocks: [u32; 3],
+    threads: [u32; 3],
+    shared: u32,
+    parameters: *mut *mut c_void,
+) -> Outcome<Launch> {
     let shape = shape(blocks, threads)?;
     let world = world();
     let function = world.functions.get(function)?;
@@ -139,10 +150,12 @@ unsafe fn launch(function: u64, blocks: [u32; 3], threads: [u32; 3], shared: u32
 fn check_copy(work: &Work) -> Outcome {
     let world = world();
     match work {
-        Work::Copy { from, to, len } => [(from, "a copy from"), (to, "a copy to")].into_iter().try_for_each(|(side, what)| match side {
-            Side::Device(address) => world.memory.check(*address, *len, what),
-            _ => Ok(()),
-        }),
+        Work::Copy { from, to, len } => {
+            [(from, "a copy from"), (to, "a copy to")].into_iter().try_for_each(|(side, what)| match side {
+                Side::Device(address) => world.memory.check(*address, *len, what),
+                _ => Ok(()),
+            })
+        }
         Work::Fill { to, len, .. } => world.memory.check(*to, *len, "a fill"),
         _ => Ok(()),
     }
@@ -387,9 +400,12 @@ functions! {
         world().refuse_captured(stream)?;
         let found = world().stream(stream)?;
         let last = found.last();
+        if found.is_done(last)? {
+            return Ok(());
+        }
         // Asking often enough is waiting.
         found.step(last);
-        if found.is_done(last)? { Ok(()) } else { fail(NOT_READY, "") }
+        fail(NOT_READY, "")
     }
 
     context fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) {
@@ -445,8 +461,11 @@ functions! {
             return world().refuse_unsafe();
         }
         let Some(Recorded { stream, number, .. }) = event.recorded else { return Ok(()) };
+        if stream.is_done(number)? {
+            return Ok(());
+        }
         stream.step(number);
-        if stream.is_done(number)? { Ok(()) } else { fail(NOT_READY, "") }
+        fail(NOT_READY, "")
     }
 
     context fn cuEventSynchronize(event: Handle) {
@@ -660,14 +679,14 @@ functions! {
         let instance = world.instantiate(graph)?;
         let handle = world.handle();
         world.execs.insert(handle, instance);
-        world.note("instantiate");
+        world.note("exec");
         give(exec, handle)
     }
 
     context fn cuGraphExecDestroy(exec: Handle) {
         let mut world = world();
         world.execs.remove(exec)?;
-        world.note("uninstantiate");
+        world.note("unexec");
         Ok(())
     }
 
@@ -685,6 +704,7 @@ functions! {
 
     context fn cuGraphExecKernelNodeSetParams_v2(exec: Handle, node: Handle, params: *const KernelParams) {
         let launch = node_launch(params)?;
+        world().note("patch");
         world().execs.get_mut(exec)?.change(node, |node| match &mut node.kind {
             Kind::Work(Work::Launch(old)) => {
                 *old = launch;
@@ -696,6 +716,7 @@ functions! {
 
     context fn cuGraphExecMemcpyNodeSetParams(exec: Handle, node: Handle, params: *const CopyParams, context: Context) {
         let work = node_copy(params, context)?;
+        world().note("patch");
         world().execs.get_mut(exec)?.change(node, |node| match (&mut node.kind, work) {
             (Kind::Work(old @ Work::Copy { .. }), new) if same_kinds(old, &new) => {
                 *old = new;
@@ -707,6 +728,7 @@ functions! {
 
     context fn cuGraphExecMemsetNodeSetParams(exec: Handle, node: Handle, params: *const FillParams, context: Context) {
         let work = node_fill(params, context)?;
+        world().note("patch");
         world().execs.get_mut(exec)?.change(node, |node| match &mut node.kind {
             Kind::Work(old @ Work::Fill { .. }) => {
                 *old = work;
@@ -781,7 +803,9 @@ unsafe fn node_fill(params: *const FillParams, context: Context) -> Outcome<Work
 fn same_kinds(a: &Work, b: &Work) -> bool {
     let same = |a: &Side, b: &Side| std::mem::discriminant(a) == std::mem::discriminant(b);
     match (a, b) {
-        (Work::Copy { from, to, .. }, Work::Copy { from: from_b, to: to_b, .. }) => same(from, from_b) && same(to, to_b),
+        (Work::Copy { from, to, .. }, Work::Copy { from: from_b, to: to_b, .. }) => {
+            same(from, from_b) && same(to, to_b)
+        }
         _ => false,
     }
 }

@@ -24,6 +24,7 @@
 //! From the environment variable `SOFTGPU`, or `softgpu_configure`; words with spaces between them ([`config`]).
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::missing_safety_doc)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod block;
 mod capture;

@@ -67,6 +67,8 @@ struct RawModule {
 pub struct Module {
     library: *mut c_void,
     raw: *mut RawModule,
+    /// Open as long as the library: the system knows it by the name that the descriptor gives it.
+    _file: File,
     /// Its kernels have variables in common: one runs at a time.
     running: Mutex<()>,
 }
@@ -110,7 +112,7 @@ impl Module {
         if file < 0 {
             return fail(INVALID_IMAGE, "the system gives no memory for a module");
         }
-        // SAFETY: a new descriptor, which nobody else closes. The library stays mapped without it.
+        // SAFETY: a new descriptor, which nobody else closes.
         let mut file = unsafe { File::from_raw_fd(file) };
         if file.write_all(bytes).is_err() {
             return fail(INVALID_IMAGE, "the system gives no memory for a module");
@@ -128,7 +130,7 @@ impl Module {
         }
         // SAFETY: the library is open.
         let raw: *mut RawModule = unsafe { libc::dlsym(library, c"soft_module".as_ptr()) }.cast();
-        let module = Module { library, raw, running: Mutex::new(()) };
+        let module = Module { library, raw, _file: file, running: Mutex::new(()) };
         // SAFETY: of this type in every module; the version is first in every version of it.
         if raw.is_null() || unsafe { (*raw).version } != VERSION {
             return fail(INVALID_IMAGE, format!("no module, or not of version {VERSION}"));

@@ -148,8 +148,11 @@ pub unsafe fn conditional(graph: u64, after: &[u64], params: *mut ConditionalPar
     for body in &bodies {
         world.graphs.insert(*body, Graph { is_body: true, ..Graph::default() });
     }
-    let kind =
-        Kind::Conditional { condition: params.condition, choice, bodies: bodies.iter().copied().map(Body::of).collect() };
+    let kind = Kind::Conditional {
+        condition: params.condition,
+        choice,
+        bodies: bodies.iter().copied().map(Body::of).collect(),
+    };
     let node = world.add_node(graph, after, kind)?;
     // The driver's own array, which lives as long as the graph.
     params.bodies = Vec::leak(bodies).as_mut_ptr();

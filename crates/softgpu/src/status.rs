@@ -68,7 +68,8 @@ pub fn name(status: Status) -> Option<*const c_char> {
 /// A description, with the details of the last failure of this thread where it was of this status.
 pub fn text(status: Status) -> Option<*const c_char> {
     let general = TABLE.iter().find(|row| row.0 == status)?.2;
-    let detail = LAST.with_borrow(|last| last.as_ref().filter(|last| last.status == status).map(|last| last.detail.clone()));
+    let detail =
+        LAST.with_borrow(|last| last.as_ref().filter(|last| last.status == status).map(|last| last.detail.clone()));
     let text = match detail {
         Some(detail) if !detail.is_empty() => format!("{general} ({detail})"),
         _ => general.to_owned(),

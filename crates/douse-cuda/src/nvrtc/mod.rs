@@ -187,7 +187,7 @@ impl Nvrtc {
         check("nvrtcCompileProgram", status).map_err(|e| e.at(&source.name))?;
         match source.architecture.form {
             Form::Cubin => program.text(self.table.nvrtcGetCUBINSize, self.table.nvrtcGetCUBIN),
-            Form::Soft => return Err(Error::internal("NVRTC does not compile for softgpu")),
+            Form::Soft => Err(Error::internal("NVRTC does not compile for softgpu")),
             Form::Ptx => program.text(self.table.nvrtcGetPTXSize, self.table.nvrtcGetPTX),
         }
     }

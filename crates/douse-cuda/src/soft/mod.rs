@@ -31,6 +31,9 @@ const FLAGS: &[&str] = &[
     "-ffp-contract=off",
 ];
 
+/// Nothing but mathematics is called.
+const LIBRARIES: &[&str] = &["-nostdlib", "-lm", "-lc"];
+
 /// The C++ compiler: GCC, which the environment variable `DOUSE_CXX` may name.
 #[derive(Clone, Debug)]
 pub struct Compiler {
@@ -63,7 +66,9 @@ impl Compiler {
         let missing = |why: String| {
             Error::new(
                 Code::NotFound,
-                format!("the target soft, which is for tests, needs GCC's C++ compiler, and {name} does not run: {why}"),
+                format!(
+                    "the target soft, which is for tests, needs GCC's C++ compiler, and {name} does not run: {why}"
+                ),
             )
         };
         let said = Command::new(&name).arg("--version").output().map_err(|e| missing(e.to_string()))?;
@@ -104,6 +109,7 @@ impl Compiler {
             .args(&self.flags)
             .args(["-x", "c++", "-", "-o"])
             .arg(&object.0)
+            .args(LIBRARIES)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -161,8 +167,9 @@ mod tests {
     #[test]
     fn what_does_not_compile_says_why() {
         let Ok(compiler) = Compiler::find() else { return };
-        let source = Source { text: "extern \"C\" __global__ void f(int *x) { *x = y; }".into(), kernels: vec!["f".into()] };
+        let source =
+            Source { text: "extern \"C\" __global__ void f(int *x) { *x = y; }".into(), kernels: vec!["f".into()] };
         let error = compiler.compile_all(&[source], None).unwrap_err();
-        assert!(error.code == Code::Internal && error.message.contains("'y' was not declared"), "{error}");
+        assert!(error.code == Code::Internal && error.message.contains("was not declared"), "{error}");
     }
 }

@@ -106,7 +106,6 @@ inline unsigned __ballot_sync(unsigned mask, int set) {
 inline int __any_sync(unsigned mask, int set) { return __ballot_sync(mask, set) != 0; }
 inline int __all_sync(unsigned mask, int set) { return __ballot_sync(mask, set) == mask; }
 inline int __syncthreads_or(int set) {
-  // Two barriers: the count is read before anybody begins the next.
   __shared__ int any;
   if (soft_lane() == 0 && threadIdx.x == 0) any = 0;
   __syncthreads();
@@ -127,7 +126,8 @@ template <class T> inline T atomicExch(T *p, T value) { T old = *p; *p = value; 
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-extern "C" inline void cudaGraphSetConditional(unsigned long long condition, unsigned value) {
+// A symbol of the module: kernels declare it once more.
+extern "C" void cudaGraphSetConditional(unsigned long long condition, unsigned value) {
   soft_module.runtime->set_condition(condition, value);
 }
 
