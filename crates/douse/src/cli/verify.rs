@@ -44,6 +44,9 @@ pub struct Verify {
     /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Only one case of every N, chosen by their names alone: the same on every machine, of every family
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    sample: u64,
 }
 
 /// A large model's lowering recurses deeper than a thread's usual stack allows.
@@ -56,6 +59,7 @@ impl Verify {
         if let Some(only) = &self.only {
             cases.retain(|case| case.name.contains(only.as_str()));
         }
+        cases.retain(|case| case.is_in_sample(self.sample));
         if cases.is_empty() {
             return Err(Failure::Usage("there is no .case.json among what was given".into()));
         }
