@@ -366,10 +366,21 @@ fn iteration(
     };
     let block = imp.b.close_block(results);
     imp.close_scope(start);
+    if draws(imp, &block) {
+        return Err(a.unsupported("a loop that draws random numbers, the same in each round,"));
+    }
     if imp.storages.iter().zip(&versions).any(|(s, version)| s.version != *version) {
         return Err(a.unsupported("a loop that writes a tensor of the outside"));
     }
     Ok(block)
+}
+
+/// Whether a block draws random numbers. A draw is of a place in the program, so that every round of a loop would draw the same.
+fn draws(imp: &Importer, block: &Block) -> bool {
+    block.nodes.iter().any(|id| {
+        let op = &imp.b.module.graph.node(*id).op;
+        matches!(op, Op::Random { .. }) || op.blocks().iter().any(|inner| draws(imp, inner))
+    })
 }
 
 /// The length of the first dimension that several tensors share.

@@ -1,6 +1,6 @@
 //! Views: operators that give another look at a tensor's storage, and those that copy only where the layout asks for it.
 
-use douse_core::sym::{Compare, Cond, Expr};
+use douse_core::sym::{Compare, Cond, Expr, Symbol};
 use douse_core::{DType, Error, Result, Scalar};
 use douse_ir::coordinates;
 use douse_pt2::MemoryFormat;
@@ -12,7 +12,6 @@ use super::tensor::{Step, Tensor, can_view, contiguous_strides, is_contiguous};
 pub const ROWS: &[Row] = &[
     ("aten.alias.default", alias),
     ("aten.detach.default", alias),
-    ("aten.detach_.default", alias),
     ("aten.lift_fresh.default", alias),
     ("aten.lift_fresh_copy.default", clone),
     ("aten.clone.default", clone),
@@ -29,11 +28,10 @@ pub const ROWS: &[Row] = &[
     ("aten.ravel.default", ravel),
     ("aten.unflatten.int", unflatten),
     ("aten.transpose.int", transpose),
-    ("aten.transpose_.default", |i, a| transpose(i, a).and_then(|v| restride(i, a, v))),
+    ("aten.transpose_.default", transpose),
     ("aten.swapaxes.default", transpose),
     ("aten.swapdims.default", transpose),
     ("aten.t.default", t),
-    ("aten.t_.default", |i, a| t(i, a).and_then(|v| restride(i, a, v))),
     ("aten.numpy_T.default", reverse),
     ("aten.mT.default", matrix_transpose),
     ("aten.adjoint.default", matrix_transpose),
@@ -45,13 +43,9 @@ pub const ROWS: &[Row] = &[
     ("aten.moveaxis.int", movedim),
     ("aten.moveaxis.intlist", movedim),
     ("aten.unsqueeze.default", unsqueeze),
-    ("aten.unsqueeze_.default", |i, a| unsqueeze(i, a).and_then(|v| restride(i, a, v))),
     ("aten.squeeze.default", squeeze),
     ("aten.squeeze.dim", squeeze),
     ("aten.squeeze.dims", squeeze),
-    ("aten.squeeze_.default", |i, a| squeeze(i, a).and_then(|v| restride(i, a, v))),
-    ("aten.squeeze_.dim", |i, a| squeeze(i, a).and_then(|v| restride(i, a, v))),
-    ("aten.squeeze_.dims", |i, a| squeeze(i, a).and_then(|v| restride(i, a, v))),
     ("aten.expand.default", expand),
     ("aten.expand_as.default", expand_as),
     ("aten.broadcast_to.default", expand),
@@ -62,7 +56,6 @@ pub const ROWS: &[Row] = &[
     ("aten.linalg_diagonal.default", diagonal),
     ("aten.unfold.default", unfold),
     ("aten.as_strided.default", as_strided),
-    ("aten.as_strided_.default", as_strided),
     ("aten.unbind.int", unbind),
     ("aten.split.Tensor", split),
     ("aten.split.default", split_sizes),
@@ -123,11 +116,6 @@ fn fresh(imp: &mut Importer, val: Val) -> Result<Val> {
 fn clone(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
     fresh(imp, Val::Tensor(t))
-}
-
-/// In-place view operators (`squeeze_`) change what the name stands for: later uses name the result, which shares the storage.
-fn restride(_: &mut Importer, _: &Args, view: Val) -> Result<Val> {
-    Ok(view)
 }
 
 /// Strides of a tensor, where they are not stated those of a fresh one.
@@ -520,6 +508,7 @@ fn unfold(imp: &mut Importer, a: &Args) -> Result<Val> {
         return Ok(Val::Tensor(mapped(imp, t, vec![size], map)?));
     }
     let dim = imp.dim(a, a.int("dimension")?, rank)?;
+    require_within(imp, &Expr::int(0), &size, &shape[dim], "unfold");
     shape[dim] = (&shape[dim] - &size).floor_div(&Expr::int(step)) + 1;
     let mut map = coordinates(rank);
     map[dim] = &(&map[dim] * step) + &Expr::loop_var(rank);
@@ -527,17 +516,83 @@ fn unfold(imp: &mut Importer, a: &Args) -> Result<Val> {
     Ok(Val::Tensor(mapped(imp, t, shape, map)?))
 }
 
-/// `as_strided` looks at the storage's memory: the root is seen as one row in the order it lies in, then indexed.
+/// `as_strided` looks at the storage's memory: the root is seen as one row in the order it lies in, then indexed. Without an offset, from
+/// the tensor's own.
 fn as_strided(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
     let (size, stride) = (a.exprs("size")?, a.exprs("stride")?);
-    let offset = a.opt_expr("storage_offset")?.unwrap_or_default();
+    let start = match a.opt_expr("storage_offset")? {
+        Some(offset) => &offset - imp.storage_start(t),
+        None => offset_in_root(imp, a, t)?,
+    };
     let whole =
         imp.whole_storage(t).ok_or_else(|| a.unsupported("a tensor that is itself a view of unknown layout"))?;
     let total = Expr::product(&imp.shape_of(whole)?);
+    if !size.iter().any(|n| n.is_int(0)) {
+        let end = size.iter().zip(&stride).fold(&start + 1, |end, (n, s)| &end + &(&(n - 1) * s));
+        require_within(imp, &start, &end, &total, "as_strided");
+    }
     let row = reshaped(imp, whole, vec![total])?;
-    let linear = stride.iter().enumerate().fold(offset, |sum, (d, s)| &sum + &(&Expr::loop_var(d) * s));
+    let linear = stride.iter().enumerate().fold(start, |sum, (d, s)| &sum + &(&Expr::loop_var(d) * s));
     Ok(Val::Tensor(mapped(imp, row, size, vec![linear])?))
+}
+
+/// The place of a tensor's first element in its storage, as the program counts them.
+pub fn storage_offset(imp: &mut Importer, a: &Args, t: Tensor) -> Result<Expr> {
+    Ok(&offset_in_root(imp, a, t)? + imp.storage_start(t))
+}
+
+/// The place of a tensor's first element in the memory of its storage's root.
+fn offset_in_root(imp: &mut Importer, a: &Args, t: Tensor) -> Result<Expr> {
+    let info = imp.info(t).clone();
+    let root = imp.storages[info.storage].root;
+    let mut shapes = vec![imp.b.shape(root).to_vec()];
+    for step in &info.path {
+        shapes.push(match step {
+            Step::Move { shape, .. } | Step::Reshape { shape } => shape.clone(),
+            Step::Bitcast { .. } | Step::Conjugate => shapes[shapes.len() - 1].clone(),
+        });
+    }
+    // The first element's coordinates, from the tensor up to the root.
+    let mut at = vec![Expr::int(0); shapes[shapes.len() - 1].len()];
+    for (step, parent) in info.path.iter().zip(&shapes).rev() {
+        at = match step {
+            Step::Move { map, .. } => map.iter().map(|e| e.substitute(&|s| coordinate(&at, s))).collect(),
+            Step::Reshape { shape } => unravelled(ravelled(&at, shape), parent),
+            Step::Bitcast { .. } | Step::Conjugate => at,
+        };
+    }
+    if at.iter().all(|e| e.is_int(0)) {
+        return Ok(Expr::int(0));
+    }
+    if imp.is_complex(t) {
+        return Err(a.unsupported("the storage offset of a complex tensor"));
+    }
+    let whole = imp.tensors.iter().find(|other| other.storage == info.storage && other.path.is_empty());
+    let strides = whole.and_then(|w| w.strides.clone());
+    let strides = strides.unwrap_or_else(|| contiguous_strides(imp.b.shape(root)));
+    Ok(at.iter().zip(&strides).fold(Expr::int(0), |sum, (e, stride)| &sum + &(e * stride)))
+}
+
+fn coordinate(at: &[Expr], symbol: Symbol) -> Option<Expr> {
+    match symbol {
+        Symbol::Loop(i) => at.get(i as usize).cloned(),
+        _ => None,
+    }
+}
+
+/// The number of an element in row-major order.
+fn ravelled(at: &[Expr], shape: &[Expr]) -> Expr {
+    at.iter().zip(shape).fold(Expr::int(0), |sum, (i, n)| &(&sum * n) + i)
+}
+
+/// The coordinates of the element of that number.
+fn unravelled(number: Expr, shape: &[Expr]) -> Vec<Expr> {
+    let (mut rest, mut at) = (number, vec![Expr::int(0); shape.len()]);
+    for (at, size) in at.iter_mut().zip(shape).rev() {
+        (*at, rest) = (rest.modulo(size), rest.floor_div(size));
+    }
+    at
 }
 
 fn unbind(imp: &mut Importer, a: &Args) -> Result<Val> {
