@@ -51,7 +51,7 @@ body
   %2: float32[8] = exp %0
   item %1 defines s0
   require (s0 > 0) message 0
-  %3: int64[8] = iota s0
+  %3: int64[8] = iota (s0)
   %4: float32[8] = cast %3
   %5: float32[8] = mul %2 %4
   %6: float32[] = reduce %5 by sum dims [0]

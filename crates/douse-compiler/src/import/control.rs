@@ -461,3 +461,24 @@ fn associative_scan(imp: &mut Importer, a: &Args) -> Result<Val> {
     }
     stacked(imp, a, &steps).map(Val::List)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use douse_ir::{Builder, Module};
+
+    #[test]
+    fn a_draw_in_a_branch_of_a_loop_is_found() {
+        let mut imp = Importer::new(Builder::new(Module::default()));
+        imp.b.open_block(&[]);
+        imp.b.open_block(&[]);
+        let without = imp.b.close_block(vec![]);
+        imp.b.open_block(&[]);
+        imp.b.random(vec![], 1);
+        let with = imp.b.close_block(vec![]);
+        assert!(!draws(&imp, &without));
+        imp.b.push(Op::IfCond { cond: Cond::Bool(true), then: without, otherwise: with }, vec![], vec![]);
+        let body = imp.b.close_block(vec![]);
+        assert!(draws(&imp, &body));
+    }
+}

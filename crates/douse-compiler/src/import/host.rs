@@ -11,8 +11,8 @@ use douse_ir::{Op, Value};
 
 use super::args::{Args, Val};
 use super::importer::{Importer, Row};
+use super::strided::storage_offset;
 use super::tensor::contiguous_strides;
-use super::view::storage_offset;
 
 pub const ROWS: &[Row] = &[
     ("aten.sym_size.int", sym_size),

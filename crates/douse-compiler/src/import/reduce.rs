@@ -6,10 +6,10 @@ use douse_core::{DType, Result, Scalar};
 use douse_ir::Value;
 
 use super::args::{Args, Val};
+use super::convert::converted;
 use super::importer::{Importer, Row};
 use super::parts::Parts;
 use super::tensor::Tensor;
-use super::view::converted;
 
 pub const ROWS: &[Row] = &[
     ("aten.sum.default", sum),

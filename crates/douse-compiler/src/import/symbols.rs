@@ -92,9 +92,7 @@ impl Symbols {
                         [arg] => self.expr(arg),
                         _ => Err(unknown()),
                     },
-                    "Identity" | "ToFloat" | "TruncToInt" | "FloorToInt" if args.len() == 1 => {
-                        self.expr(&args[0])
-                    }
+                    "Identity" | "ToFloat" | "TruncToInt" | "FloorToInt" if args.len() == 1 => self.expr(&args[0]),
                     _ => Err(unknown()),
                 }
             }
