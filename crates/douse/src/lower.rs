@@ -157,9 +157,9 @@ fn check_names(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<()> 
         }
     }
     match options.data_file.as_deref() {
-        Some(name) if name.is_empty() || name.contains(['/', '\\', '\0']) || name == "." || name == ".." => Err(
-            Error::invalid_argument(format!("{name:?} is no name for a file of weights: give one without a folder")),
-        ),
+        Some(name) if !douse_program::file::is_data_name(name) => Err(Error::invalid_argument(format!(
+            "{name:?} is no name for a file of weights: give one without a folder"
+        ))),
         _ => Ok(()),
     }
 }

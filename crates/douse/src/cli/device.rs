@@ -1,7 +1,7 @@
 //! What a command runs on, and what programs are lowered for.
 
 use clap::Args;
-use douse::{CudaDevice, LoadOptions, LowerOptions};
+use douse::{CudaDevice, LoadOptions, LowerOptions, Threads};
 
 use super::failure::{Done, Failure};
 
@@ -10,12 +10,18 @@ pub struct DeviceArguments {
     /// What to run on: cpu, or cuda[:N]
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Record calls into a CUDA graph
+    /// Record calls into a CUDA graph (not supported yet)
     #[arg(long)]
     cuda_graph: bool,
     /// Threads of a call on the CPU; 0 for as many as the machine runs at once
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = threads)]
     pub threads: usize,
+}
+
+/// A number of threads that can be.
+fn threads(text: &str) -> Result<usize, String> {
+    let count = text.parse().map_err(|_| "expected a number".to_owned())?;
+    if count > Threads::MAX { Err(format!("at most {} threads", Threads::MAX)) } else { Ok(count) }
 }
 
 /// What a command runs on, ready.

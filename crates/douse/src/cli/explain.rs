@@ -10,8 +10,8 @@ use douse_program::library::Library;
 use douse_program::plan::{BufferKind, Plan, Step};
 
 use super::failure::Done;
-use super::show;
 use super::source::{Kind, Source, kind};
+use super::{output, show};
 
 #[derive(Args)]
 pub struct Explain {
@@ -44,14 +44,14 @@ impl Explain {
         }
         for payload in program.methods() {
             if self.method.as_ref().is_none_or(|name| *name == payload.plan.name) {
-                println!("{}", summary(&payload.plan));
+                output::line(summary(&payload.plan))?;
                 if !self.summary {
-                    println!("{}", payload.plan);
+                    output::line(&payload.plan)?;
                 }
             }
         }
         for note in notes {
-            println!("{note}");
+            output::line(note)?;
         }
         Ok(())
     }

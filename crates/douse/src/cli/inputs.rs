@@ -53,16 +53,21 @@ fn names(meta: &MethodMeta) -> String {
 
 /// `FILE`, `NAME=FILE`, a JSON scalar, or `NAME=SCALAR`.
 fn parse(argument: &str, meta: &MethodMeta) -> Done<Vec<(Option<String>, Value)>> {
-    if let Some((name, rest)) = argument.split_once('=')
-        && meta.inputs.iter().any(|input| input.name == name)
-    {
-        let mut values = parse_value(rest)?;
-        return match (values.pop(), values.is_empty()) {
-            (Some((_, value)), true) => Ok(vec![(Some(name.to_owned()), value)]),
-            _ => Err(Failure::Usage(format!("{rest} holds several tensors, {name} takes one"))),
-        };
+    let named = argument.split_once('=');
+    let Some((name, rest)) = named.filter(|(name, _)| meta.inputs.iter().any(|input| input.name == *name)) else {
+        return parse_value(argument).map_err(|failure| match named {
+            // An equals sign may also stand in the name of a file.
+            Some((name, _)) if !Path::new(argument).exists() => {
+                Failure::Usage(format!("--input {argument}: there is no input {name:?}; there are {}", names(meta)))
+            }
+            _ => failure,
+        });
+    };
+    let mut values = parse_value(rest)?;
+    match (values.pop(), values.is_empty()) {
+        (Some((_, value)), true) => Ok(vec![(Some(name.to_owned()), value)]),
+        _ => Err(Failure::Usage(format!("{rest} holds several tensors, {name} takes one"))),
     }
-    parse_value(argument)
 }
 
 fn parse_value(text: &str) -> Done<Vec<(Option<String>, Value)>> {
@@ -116,7 +121,7 @@ mod tests {
         match read(&arguments, &meta()) {
             Ok(values) => Ok(values.iter().map(Value::to_string).collect()),
             Err(Failure::Usage(message) | Failure::No(message)) => Err(message),
-            Err(Failure::Silent) => Err(String::new()),
+            Err(Failure::Silent | Failure::Closed) => Err(String::new()),
         }
     }
 
@@ -124,7 +129,7 @@ mod tests {
     fn values_by_position_and_by_name() {
         assert_eq!(given(&["3", "1.5"]).unwrap(), ["3", "1.5", "\"fast\""]);
         assert_eq!(given(&["scale=1.5", "3"]).unwrap(), ["3", "1.5", "\"fast\""]);
-        assert_eq!(given(&["3", "1.5", "\"slow\""]).unwrap(), ["3", "1.5", "\"slow\""]);
+        assert_eq!(given(&["3", "1.5", "\"a=b\""]).unwrap(), ["3", "1.5", "\"a=b\""]);
     }
 
     #[test]
@@ -132,6 +137,7 @@ mod tests {
         assert_eq!(given(&["3"]).unwrap_err(), "inputs are missing: scale (of n, scale, mode)");
         assert!(given(&["3", "1.5", "\"fast\"", "4"]).unwrap_err().contains("beyond the method's inputs"));
         assert!(given(&["n=3", "n=4"]).unwrap_err().contains("\"n\" is given twice"));
+        assert!(given(&["m=3"]).unwrap_err().contains("no input \"m\"; there are n, scale, mode"));
         assert!(given(&["photo.jpg"]).unwrap_err().contains("--input photo.jpg: expected"));
         assert!(given(&["missing.npy"]).unwrap_err().contains("cannot read missing.npy"));
     }
