@@ -19,6 +19,7 @@ pub struct Bytes {
 enum Source {
     Mapped(Arc<Mmap>),
     Memory(Arc<[u8]>),
+    Aligned(Arc<Aligned>),
 }
 
 impl Bytes {
@@ -52,6 +53,15 @@ impl Bytes {
         Bytes::map(&file).map_err(|e| failed(e.to_string()))
     }
 
+    /// That many zero bytes.
+    ///
+    /// # Errors
+    /// Where there is not enough memory.
+    pub fn zeros(len: u64) -> Result<Bytes> {
+        // What no address reaches is more than there is memory for.
+        Ok(Aligned::zeros(usize::try_from(len).unwrap_or(usize::MAX))?.into())
+    }
+
     /// The bytes from `start`, `len` of them, sharing the same source.
     ///
     /// # Errors
@@ -75,6 +85,7 @@ impl Deref for Bytes {
         let all: &[u8] = match &self.source {
             Source::Mapped(map) => map,
             Source::Memory(memory) => memory,
+            Source::Aligned(memory) => memory,
         };
         all.get(self.range.clone()).unwrap_or_default()
     }
@@ -89,6 +100,12 @@ impl AsRef<[u8]> for Bytes {
 impl From<Vec<u8>> for Bytes {
     fn from(memory: Vec<u8>) -> Bytes {
         Bytes { range: 0..memory.len(), source: Source::Memory(memory.into()) }
+    }
+}
+
+impl From<Aligned> for Bytes {
+    fn from(memory: Aligned) -> Bytes {
+        Bytes { range: 0..memory.len(), source: Source::Aligned(Arc::new(memory)) }
     }
 }
 
@@ -174,6 +191,14 @@ impl fmt::Debug for Aligned {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_zeros_than_memory_are_refused() {
+        assert_eq!(&*Bytes::zeros(3).unwrap(), [0; 3]);
+        for len in [1 << 60, 1 << 62, i64::MAX as u64, u64::MAX] {
+            assert_eq!(Bytes::zeros(len).unwrap_err().code, Code::MemoryAllocationFailed, "{len}");
+        }
+    }
 
     #[test]
     fn only_regular_files_are_opened() {

@@ -1,5 +1,6 @@
 //! `douse bench`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -24,7 +25,7 @@ pub struct Bench {
     device: DeviceArguments,
     /// An input, as for `run` (may be repeated)
     #[arg(long, value_name = "FILE", allow_negative_numbers = true)]
-    input: Vec<String>,
+    input: Vec<OsString>,
     /// How many calls to measure, after the warm-up
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use douse::{LowerOptions, lower};
+use douse::LowerOptions;
 use douse_core::sym::Expr;
 use douse_program::bounds::{ranges, size_bounds};
 use douse_program::library::Library;
 use douse_program::plan::{BufferKind, Plan, Step};
 
 use super::failure::Done;
-use super::source::{Kind, Source, kind};
+use super::source::Source;
 use super::{output, show};
 
 #[derive(Args)]
@@ -31,14 +31,7 @@ pub struct Explain {
 impl Explain {
     pub fn run(self) -> Done {
         let options = LowerOptions { fuse: !self.unfused, ..LowerOptions::default() };
-        let (program, notes) = match kind(&self.file)? {
-            Kind::Exported => {
-                let lowered = lower(&self.file, &options)?;
-                let notes = lowered.notes.clone();
-                (lowered.into_program()?, notes)
-            }
-            Kind::Program | Kind::Weights => (Source::open(&self.file, &options)?.program, Vec::new()),
-        };
+        let program = Source::open(&self.file, &options)?.program;
         if let Some(name) = &self.method {
             program.method_meta(name)?;
         }
@@ -49,9 +42,6 @@ impl Explain {
                     output::line(&payload.plan)?;
                 }
             }
-        }
-        for note in notes {
-            output::line(note)?;
         }
         Ok(())
     }
@@ -109,7 +99,7 @@ fn summary(plan: &Plan) -> String {
         show::bytes(arena),
     );
     if unplaced > 0 {
-        text += &format!(", {unplaced} temporaries placed when running");
+        text += &format!(", {unplaced} temporaries placed once a call's sizes are known");
     }
     text + "\n"
 }

@@ -1,5 +1,6 @@
 //! The inputs of a call, from what `--input` names.
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use douse::{MethodMeta, Value, ValueKind};
@@ -9,7 +10,7 @@ use super::tensors;
 
 /// Reads every `--input` and puts each value in its place: by its name where an input has that name, else by position
 /// among those that are not yet given.
-pub fn read(arguments: &[String], meta: &MethodMeta) -> Done<Vec<Value>> {
+pub fn read(arguments: &[OsString], meta: &MethodMeta) -> Done<Vec<Value>> {
     let mut slots: Vec<Option<Value>> = vec![None; meta.inputs.len()];
     let mut rest = Vec::new();
     for argument in arguments {
@@ -52,7 +53,9 @@ fn names(meta: &MethodMeta) -> String {
 }
 
 /// `FILE`, `NAME=FILE`, a JSON scalar, or `NAME=SCALAR`.
-fn parse(argument: &str, meta: &MethodMeta) -> Done<Vec<(Option<String>, Value)>> {
+fn parse(argument: &OsStr, meta: &MethodMeta) -> Done<Vec<(Option<String>, Value)>> {
+    // Names of inputs and scalars are text; a path may be any bytes.
+    let Some(argument) = argument.to_str() else { return parse_file(Path::new(argument)) };
     let named = argument.split_once('=');
     let Some((name, rest)) = named.filter(|(name, _)| meta.inputs.iter().any(|input| input.name == *name)) else {
         return parse_value(argument).map_err(|failure| match named {
@@ -70,11 +73,13 @@ fn parse(argument: &str, meta: &MethodMeta) -> Done<Vec<(Option<String>, Value)>
     }
 }
 
+fn parse_file(path: &Path) -> Done<Vec<(Option<String>, Value)>> {
+    Ok(tensors::read(path)?.into_iter().map(|(name, tensor)| (name, Value::Tensor(tensor))).collect())
+}
+
 fn parse_value(text: &str) -> Done<Vec<(Option<String>, Value)>> {
-    let path = Path::new(text);
-    if tensors::is_tensor_file(path) {
-        let named = tensors::read(path)?;
-        return Ok(named.into_iter().map(|(name, tensor)| (name, Value::Tensor(tensor))).collect());
+    if tensors::is_tensor_file(Path::new(text)) {
+        return parse_file(Path::new(text));
     }
     use serde_json::Value as Json;
     let value = match serde_json::from_str::<Json>(text) {
@@ -117,7 +122,7 @@ mod tests {
     }
 
     fn given(arguments: &[&str]) -> Result<Vec<String>, String> {
-        let arguments: Vec<String> = arguments.iter().map(|a| a.to_string()).collect();
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
         match read(&arguments, &meta()) {
             Ok(values) => Ok(values.iter().map(Value::to_string).collect()),
             Err(Failure::Usage(message) | Failure::No(message)) => Err(message),

@@ -1,5 +1,6 @@
 //! `douse run`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -22,7 +23,7 @@ pub struct Run {
     /// An input: a .npy, .npz or .safetensors file or a JSON scalar, by position or as NAME=... (may be repeated);
     /// without any, random inputs of the exported example shapes
     #[arg(long, value_name = "FILE", allow_negative_numbers = true)]
-    input: Vec<String>,
+    input: Vec<OsString>,
     /// Write the outputs of the last call to a .safetensors or .npz file
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -66,7 +67,7 @@ impl Run {
 }
 
 /// The inputs that were named, or random ones.
-pub fn make_inputs(source: &Source, meta: &MethodMeta, given: &[String]) -> Done<Vec<Value>> {
+pub fn make_inputs(source: &Source, meta: &MethodMeta, given: &[OsString]) -> Done<Vec<Value>> {
     if !given.is_empty() {
         return inputs::read(given, meta);
     }
