@@ -78,7 +78,10 @@ impl ProgramFile {
         }
         let names: BTreeSet<&String> = self.methods.iter().flat_map(|m| &m.data_files).collect();
         let names: Vec<String> = names.into_iter().map(|name| format!("{name}.ptd")).collect();
-        let place = if names.is_empty() { "the program".to_owned() } else { names.join(" or ") };
+        let place = match names.as_slice() {
+            [] => "the program".to_owned(),
+            names => format!("{}, beside the program", names.join(" or ")),
+        };
         Err(Error::new(Code::NotFound, format!("the weights {key} are missing: they should be in {place}")))
     }
 }

@@ -53,7 +53,8 @@ impl Merge {
                     Some(_) => {
                         let targets = method.targets.join(", ");
                         conflicts.push(format!(
-                            "method {name:?} of {} is another one than before, for {targets}",
+                            "method {name:?} of {} is another one than before, for {targets}: lower it under a name of its own \
+                             (--method NAME=FILE.pt2)",
                             path.display()
                         ));
                     }
