@@ -208,7 +208,7 @@ mod tests {
         for _ in 0..2 {
             replace(&folder.join(&name), |out| out.write_all(&bytes).map_err(failed)).unwrap();
             assert_eq!(std::fs::read(folder.join(&name)).unwrap(), bytes);
-            assert_eq!(names(&folder), [name.clone()]);
+            assert_eq!(names(&folder), std::slice::from_ref(&name));
         }
         std::fs::remove_dir_all(folder).unwrap();
     }
