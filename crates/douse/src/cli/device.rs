@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use douse::{CudaDevice, LoadOptions, LowerOptions};
+use douse::{CudaDevice, LoadOptions, LowerOptions, Threads};
 use douse_cuda::Architecture;
 
 use super::failure::{Done, Failure};
@@ -13,12 +13,18 @@ pub struct DeviceArguments {
     /// What to run on: cpu, cuda[:N], or soft, a GPU that is simulated, for tests
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Record calls into a CUDA graph
+    /// Record calls into a CUDA graph (not supported yet)
     #[arg(long)]
     cuda_graph: bool,
     /// Threads of a call on the CPU; 0 for as many as the machine runs at once
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = threads)]
     pub threads: usize,
+}
+
+/// A number of threads that can be.
+fn threads(text: &str) -> Result<usize, String> {
+    let count = text.parse().map_err(|_| "expected a number".to_owned())?;
+    if count > Threads::MAX { Err(format!("at most {} threads", Threads::MAX)) } else { Ok(count) }
 }
 
 /// What a command runs on, ready.

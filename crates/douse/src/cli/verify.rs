@@ -54,6 +54,9 @@ const STACK: usize = 64 << 20;
 
 impl Verify {
     pub fn run(self) -> Done {
+        if let Some(json) = &self.json {
+            output::keep(json, &self.paths)?;
+        }
         let device = self.device.open()?;
         let mut cases = case::find(&self.paths)?;
         if let Some(only) = &self.only {
@@ -110,10 +113,15 @@ impl Verify {
             output::json(path, &report)?;
         }
         let text = report.text();
+        let text = text.trim_end();
         if self.json.as_deref().is_some_and(output::is_stdout) {
-            eprint!("{text}");
+            output::note(text);
         } else {
-            print!("{text}");
+            match output::line(text) {
+                // The exit code still says what was found.
+                Ok(()) | Err(Failure::Closed) => {}
+                failed => return failed,
+            }
         }
         if report.failed == 0 { Ok(()) } else { Err(Failure::Silent) }
     }

@@ -104,6 +104,9 @@ impl Location {
     pub fn read(&self) -> Result<Case> {
         let text = std::fs::read_to_string(&self.path).map_err(damaged)?;
         let file: File = serde_json::from_str(&text).map_err(damaged)?;
+        if file.calls.is_empty() {
+            return Err(damaged("it has no calls"));
+        }
         let path = self.beside("safetensors");
         let named = if path.exists() { tensors::read(&path)? } else { Vec::new() };
         let tensors = named.into_iter().map(|(name, tensor)| (name.unwrap_or_default(), tensor)).collect();
