@@ -374,6 +374,77 @@ def repeated_outputs():
     return forward, [(torch.randn(2, 3),)]
 
 
+@case(x={0: torch.export.Dim.AUTO})
+def chunks():
+    """Of nothing there are as many chunks as of anything."""
+    return lambda x: [part * 2 for part in x.chunk(2)], [(torch.randn(n, 3),) for n in (4, 7, 0)]
+
+
+@case()
+def sequences_and_diagonals():
+    def forward(x, y):
+        square = torch.zeros(3, 3)
+        square.fill_diagonal_(2.5)
+        tall = torch.zeros(7, 2, dtype=torch.int64)
+        tall.fill_diagonal_(1, wrap=True)
+        padded = torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0)
+        return square, tall, padded, torch.special.softmax(x, 1)
+
+    return forward, [(torch.randn(3, 3), torch.randn(5, 3))]
+
+
+@case(**ROWS)
+def quantized_linear():
+    """As PyTorch's quantisation writes it: integer weights by channel, and a dynamic range for the activations."""
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401  (defines the operators)
+
+    q = torch.ops.quantized_decomposed
+    weight = torch.randint(-127, 128, (6, 8), dtype=torch.int8)
+    scales, zeros = torch.rand(6) / 50 + 0.01, torch.zeros(6, dtype=torch.int64)
+
+    def forward(x):
+        w = q.dequantize_per_channel(weight, scales, zeros, 0, -127, 127, torch.int8)
+        scale, zero = q.choose_qparams.tensor(x, 0, 255, 1e-5, torch.uint8)
+        quantized = q.quantize_per_tensor.tensor(x, scale, zero, 0, 255, torch.uint8)
+        x = q.dequantize_per_tensor.tensor(quantized, scale, zero, 0, 255, torch.uint8)
+        fixed = q.quantize_per_tensor(F.linear(x, w), 0.05, 3, -128, 127, torch.int8)
+        rows, shifts = q.choose_qparams_per_token_asymmetric(x, torch.int8)
+        tokens = q.quantize_per_token(x, rows, shifts, -128, 127, torch.int8)
+        return quantized, fixed, q.dequantize_per_tensor(fixed, 0.05, 3, -128, 127, torch.int8), tokens
+
+    return forward, [(torch.randn(n, 8) * 2,) for n in (3, 1)]
+
+
+@case()
+def quantized_products():
+    channels = torch.tensor([0.1, 0.2, 0.05]), torch.tensor([0, 5, -2], dtype=torch.int32)
+
+    def forward(x, a, b):
+        fake = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -128, 127)
+        each = torch.fake_quantize_per_channel_affine(x, *channels, 0, -128, 127)
+        return torch._int_mm(a, b), fake, each
+
+    integers = lambda *shape: torch.randint(-128, 128, shape, dtype=torch.int8)
+    return forward, [(torch.randn(3, 4) * 20, integers(32, 24), integers(24, 16))]
+
+
+@case()
+def quantized_blocks():
+    """Pairs for blocks of a row, as torchao writes it (which this case needs)."""
+    from torchao.quantization import quant_primitives  # noqa: F401
+
+    q = torch.ops.torchao
+
+    def forward(x):
+        scale, zero = q.choose_qparams_affine(x, "ASYMMETRIC", [1, 4], torch.int8, -8, 7, None, torch.float32, torch.int32)
+        y = q.quantize_affine(x, [1, 4], scale, zero, torch.int8, -8, 7)
+        even, none = q.choose_qparams_affine(x, "SYMMETRIC", [1, 8], torch.int8)
+        whole = q.quantize_affine(x, [1, 8], even, none, torch.int8)
+        return y, q.dequantize_affine(y, [1, 4], scale, zero, torch.int8, -8, 7), whole, even
+
+    return forward, [(torch.randn(3, 8),), (torch.randn(3, 8).abs() + 1,)]
+
+
 def main():
     for name in sys.argv[1:] or CASES:
         record(name, *CASES[name])

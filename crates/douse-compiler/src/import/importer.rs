@@ -266,6 +266,9 @@ impl Importer {
 
     fn node(&mut self, graph: &Graph, node: &Node) -> Result<()> {
         let target = operator(node);
+        if is_idle(node) {
+            return Ok(());
+        }
         let mut values = Vec::with_capacity(node.inputs.len());
         for input in &node.inputs {
             values.push((input.name.clone(), self.resolve(&input.arg)?));
@@ -518,6 +521,11 @@ impl Importer {
         }
         true
     }
+}
+
+/// Whether a node takes nothing and gives nothing, and so does nothing to the results: an extension's look at its own version.
+pub(super) fn is_idle(node: &Node) -> bool {
+    node.inputs.is_empty() && node.outputs.iter().all(|output| matches!(output, Argument::None))
 }
 
 /// The operator's name without `torch.ops.`.

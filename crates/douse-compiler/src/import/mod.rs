@@ -48,6 +48,7 @@ pub mod pointwise;
 mod pooling;
 mod program;
 pub mod promote;
+mod quantized;
 mod random;
 mod rearrange;
 mod recurrent;

@@ -7,8 +7,8 @@ use super::importer::{Function, Row, copied, in_place};
 use super::{
     activation, arithmetic, attention, calculus, comparison, complex, control, convolution, create, distance, einsum,
     embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul, norm, normalization,
-    pad, pooling, random, rearrange, recurrent, reduce, resize, scan, scatter, search, signal, softmax, sort, special,
-    statistics, unique, view,
+    pad, pooling, quantized, random, rearrange, recurrent, reduce, resize, scan, scatter, search, signal, softmax,
+    sort, special, statistics, unique, view,
 };
 
 /// The families' tables.
@@ -29,6 +29,7 @@ const FAMILIES: &[&[Row]] = &[
     embedding::ROWS,
     fft::ROWS,
     foreach::LIST_ROWS,
+    foreach::OTHER_ROWS,
     foreach::ROWS,
     foreach::SCALAR_LIST_ROWS,
     foreach::SCALAR_ROWS,
@@ -47,6 +48,7 @@ const FAMILIES: &[&[Row]] = &[
     normalization::ROWS,
     pad::ROWS,
     pooling::ROWS,
+    quantized::ROWS,
     random::ROWS,
     rearrange::ROWS,
     recurrent::ROWS,
