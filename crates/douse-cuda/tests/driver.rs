@@ -5,18 +5,18 @@
 mod fake;
 
 use douse_core::Code;
-use douse_cuda::{Argument, Driver, Grid};
+use douse_cuda::{Argument, Chain, Condition, Driver, Exec, Graph, Grid, Transfer};
 use fake::Fake;
 
 #[test]
 fn memory_streams_and_launches_work_and_nothing_stays() {
     let Some(fake) = Fake::new(&[]) else { return };
     let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
-    assert_eq!((device.name(), device.compute_capability()), ("Test GPU", (9, 0)));
+    assert_eq!((device.name(), device.compute_capability()), ("Test GPU (softgpu)", (9, 0)));
     // On another thread than the one that opened it.
     std::thread::spawn(move || {
         let stream = device.stream().unwrap();
-        let module = device.load(b"code").unwrap();
+        let module = device.load(&fake::code()).unwrap();
         let function = module.function("add").unwrap();
         let (x, y) = (device.allocate(8).unwrap(), device.allocate(4).unwrap());
         let mut pinned = device.pinned(64).unwrap();
@@ -43,17 +43,86 @@ fn memory_streams_and_launches_work_and_nothing_stays() {
 }
 
 #[test]
+fn graphs_run_branches_and_loops_and_take_other_arguments() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let module = device.load(&fake::code()).unwrap();
+    let function = |name: &str| module.function(name).unwrap();
+    // Floats: a counter, its limit, and another counter; then a predicate and the error flag.
+    let memory = device.allocate(64).unwrap();
+    let part = |range: std::ops::Range<usize>| memory.part(range).unwrap();
+    let [counter, limit, other] = [part(0..4), part(4..8), part(8..12)];
+    let (predicate, flag) = (part(12..13), part(16..40));
+    let mut pinned = device.pinned(64).unwrap();
+    pinned.write(4, &3f32.to_le_bytes()).unwrap();
+    let grid = Grid { blocks: [1; 3], threads: [1; 3], shared: 0 };
+    let places = |places: &[douse_cuda::Place]| places.iter().copied().map(Argument::Place).collect::<Vec<_>>();
+
+    // while counter < limit { counter += 1 }; if counter < limit { other += 1 } else { other += 1; other += 1 }
+    let mut graph = device.graph().unwrap();
+    let mut chain = graph.chain();
+    graph.transfer(&mut chain, Transfer::Upload { from: &pinned, start: 0, to: part(0..40) }).unwrap();
+    let less = places(&[counter, limit, predicate]);
+    let decide = |graph: &mut Graph, chain: &mut Chain, condition: Condition| {
+        graph.launch(chain, &function("less"), &grid, &less).unwrap();
+        let arguments = [Argument::Place(predicate), condition.argument(), Argument::Place(flag)];
+        graph.launch(chain, &function("condition"), &grid, &arguments).unwrap();
+    };
+    let again = graph.condition().unwrap();
+    decide(&mut graph, &mut chain, again);
+    let mut body = graph.repeat(&mut chain, again).unwrap();
+    graph.launch(&mut body, &function("count"), &grid, &places(&[counter])).unwrap();
+    decide(&mut graph, &mut body, again);
+    let condition = graph.condition().unwrap();
+    decide(&mut graph, &mut chain, condition);
+    let [mut then, mut otherwise] = graph.branch(&mut chain, condition).unwrap();
+    graph.launch(&mut then, &function("count"), &grid, &places(&[other])).unwrap();
+    graph.launch(&mut otherwise, &function("count"), &grid, &places(&[other])).unwrap();
+    let last = graph.launch(&mut otherwise, &function("count"), &grid, &places(&[other])).unwrap();
+    let download = Transfer::Download { from: part(0..12), to: &pinned, start: 40 };
+    let copied = graph.transfer(&mut chain, download).unwrap();
+    let nothing = Transfer::Within { from: part(0..0), to: part(4..4) };
+    assert!(graph.transfer(&mut chain, nothing).is_err());
+
+    let mut exec = graph.instantiate().unwrap();
+    exec.upload(&stream).unwrap();
+    let results = |exec: &Exec| {
+        exec.launch(&stream).unwrap();
+        stream.synchronize().unwrap();
+        let mut bytes = [0; 12];
+        pinned.read(40, &mut bytes).unwrap();
+        [0, 4, 8].map(|at| f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()))
+    };
+    assert_eq!(results(&exec), [3.0, 3.0, 2.0]);
+    assert_eq!(results(&exec), [3.0, 3.0, 2.0]);
+    exec.set_launch(last, &function("count"), &grid, &places(&[limit])).unwrap();
+    assert_eq!(results(&exec), [3.0, 4.0, 1.0]);
+    let elsewhere = Transfer::Download { from: part(0..12), to: &pinned, start: 20 };
+    exec.set_transfer(copied, elsewhere).unwrap();
+    assert_eq!(results(&exec), [3.0, 4.0, 1.0], "the old bytes stay");
+    // The graph keeps what its nodes name.
+    drop((module, pinned));
+    exec.launch(&stream).unwrap();
+    drop((exec, memory, stream, device));
+    fake.assert_clean();
+}
+
+#[test]
 fn errors_carry_the_call_the_code_and_the_text() {
-    let Some(fake) = Fake::new(&["FAIL=cuStreamCreate", "AT=1", "STATUS=719"]) else { return };
+    let Some(fake) = Fake::new(&["fail=cuStreamCreate:1:719"]) else { return };
     let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
     let error = device.stream().unwrap_err();
-    assert_eq!(error.message, "cuStreamCreate failed with CUDA_ERROR_OF_A_TEST (719): an error of a test");
+    assert_eq!(
+        error.message,
+        "cuStreamCreate failed with CUDA_ERROR_LAUNCH_FAILED (719): unspecified launch failure (cuStreamCreate was to fail)"
+    );
     device.stream().unwrap();
 }
 
 #[test]
 fn too_little_memory_says_how_much_there_is() {
-    let Some(fake) = Fake::new(&["MEMORY=1000"]) else { return };
+    let Some(fake) = Fake::new(&["memory=1000"]) else { return };
     let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
     let kept = device.allocate(600).unwrap();
     let error = device.allocate(500).unwrap_err();
@@ -68,8 +137,11 @@ fn code_that_does_not_load_shows_the_drivers_log() {
     let Some(fake) = Fake::new(&[]) else { return };
     let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
     let error = device.load(b"what").unwrap_err();
-    assert!(error.code == Code::InvalidProgram && error.message.contains("no code of a test"), "{error}");
-    let module = device.load(b"code").unwrap();
+    assert!(
+        error.code == Code::InvalidProgram && error.message.contains("no shared object for the target soft"),
+        "{error}"
+    );
+    let module = device.load(&fake::code()).unwrap();
     assert!(module.function("missing").unwrap_err().message.contains("missing: cuModuleGetFunction"));
 }
 
@@ -78,13 +150,12 @@ fn a_missing_or_old_driver_says_what_to_do() {
     let error = Driver::open_as(&["/nowhere/libcuda.so.1".into()]).unwrap_err();
     assert_eq!(error.code, Code::NotFound);
     assert!(error.message.contains("/nowhere/libcuda.so.1") && error.message.contains("NVIDIA driver"), "{error}");
-    let Some(fake) = Fake::new(&["VERSION=12020"]) else { return };
+    let Some(fake) = Fake::new(&["version=12020"]) else { return };
     let error = Driver::open_as(&fake.names()).unwrap_err();
     assert!(error.code == Code::NotSupported && error.message.contains("supports CUDA 12.2"), "{error}");
-    // A library without the driver's functions: any will do.
-    let Some(fake) = Fake::new(&["cuMemAlloc_v2=cuMemAlloc_v0"]) else { return };
-    let error = Driver::open_as(&fake.names()).unwrap_err();
-    assert!(error.code == Code::NotSupported && error.message.contains("it has no cuMemAlloc_v2"), "{error}");
+    // A library without the driver's functions.
+    let error = Driver::open_as(&["libm.so.6".into()]).unwrap_err();
+    assert!(error.code == Code::NotSupported && error.message.contains("it has no cuInit"), "{error}");
 }
 
 #[test]

@@ -135,12 +135,19 @@ fn inline(imp: &mut Importer, a: &Args) -> Result<Val> {
     run(imp, a, &graph, &inputs).map(Val::List)
 }
 
-/// Autocast changes what its operators compute in; only a region where it is off runs as it stands.
+/// A region with autocast on or off, for the CPU; see `autocast.rs`.
 fn inline_autocast(imp: &mut Importer, a: &Args) -> Result<Val> {
-    match a.values.get(2) {
-        Some((_, Val::Bool(false))) => inline(imp, a),
-        _ => Err(a.unsupported("a region with autocast on")),
-    }
+    let argument = |at: usize| a.values.get(at).map(|(_, val)| val);
+    let inside = match (argument(0), argument(1), argument(2)) {
+        (_, _, Some(Val::Bool(false))) => None,
+        (Some(Val::Str(device)), Some(Val::DType(dtype)), Some(Val::Bool(true))) if device == "cpu" => Some(*dtype),
+        (Some(Val::Str(device)), Some(Val::None), Some(Val::Bool(true))) if device == "cpu" => Some(DType::BF16),
+        _ => return Err(a.unsupported("a region with autocast on for another device than the CPU")),
+    };
+    let outside = std::mem::replace(&mut imp.autocast, inside);
+    let results = inline(imp, a);
+    imp.autocast = outside;
+    results
 }
 
 /// A branch that was imported.
@@ -366,10 +373,21 @@ fn iteration(
     };
     let block = imp.b.close_block(results);
     imp.close_scope(start);
+    if draws(imp, &block) {
+        return Err(a.unsupported("a loop that draws random numbers, the same in each round,"));
+    }
     if imp.storages.iter().zip(&versions).any(|(s, version)| s.version != *version) {
         return Err(a.unsupported("a loop that writes a tensor of the outside"));
     }
     Ok(block)
+}
+
+/// Whether a block draws random numbers. A draw is of a place in the program, so that every round of a loop would draw the same.
+fn draws(imp: &Importer, block: &Block) -> bool {
+    block.nodes.iter().any(|id| {
+        let op = &imp.b.module.graph.node(*id).op;
+        matches!(op, Op::Random { .. }) || op.blocks().iter().any(|inner| draws(imp, inner))
+    })
 }
 
 /// The length of the first dimension that several tensors share.
@@ -449,4 +467,25 @@ fn associative_scan(imp: &mut Importer, a: &Args) -> Result<Val> {
         steps.push(outputs);
     }
     stacked(imp, a, &steps).map(Val::List)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use douse_ir::{Builder, Module};
+
+    #[test]
+    fn a_draw_in_a_branch_of_a_loop_is_found() {
+        let mut imp = Importer::new(Builder::new(Module::default()));
+        imp.b.open_block(&[]);
+        imp.b.open_block(&[]);
+        let without = imp.b.close_block(vec![]);
+        imp.b.open_block(&[]);
+        imp.b.random(vec![], 1);
+        let with = imp.b.close_block(vec![]);
+        assert!(!draws(&imp, &without));
+        imp.b.push(Op::IfCond { cond: Cond::Bool(true), then: without, otherwise: with }, vec![], vec![]);
+        let body = imp.b.close_block(vec![]);
+        assert!(draws(&imp, &body));
+    }
 }

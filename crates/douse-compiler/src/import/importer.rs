@@ -78,6 +78,8 @@ pub struct Importer {
     /// Values that blocks defined which are closed: ranges of their numbers.
     closed: Vec<(u32, u32)>,
     unsupported: IndexMap<String, Unsupported>,
+    /// The dtype of the autocast region that is imported, if it is in one.
+    pub(super) autocast: Option<DType>,
     /// How many results the node that is imported has in the program.
     pub(super) results: usize,
     /// Text of the place that is imported, for messages of checks: `model.py:12: y = x[i]`.
@@ -95,6 +97,7 @@ impl Importer {
             masks: HashMap::new(),
             closed: vec![],
             unsupported: IndexMap::new(),
+            autocast: None,
             results: 0,
             place: String::new(),
         }
@@ -282,6 +285,10 @@ impl Importer {
                 _ => 1,
             })
             .sum();
+        let args = match self.autocast {
+            Some(lower) => self.autocast_arguments(args, lower)?,
+            None => args,
+        };
         let result = self.call(&args)?;
         self.bind(graph, node, result)
     }
@@ -296,6 +303,12 @@ impl Importer {
         if let Some(functional) = in_place(target).and_then(|name| table::find(&name)) {
             let written = args.tensor("self")?;
             let result = functional(self, args)?;
+            // An in-place view operator (`squeeze_`) changes what the name stands for: later uses name the result, which shares the storage.
+            if let Val::Tensor(view) = result {
+                if self.info(view).storage == self.info(written).storage {
+                    return Ok(Val::Tensor(view));
+                }
+            }
             let value = self.result_value(result)?;
             self.write_cast(written, value)?;
             return Ok(Val::Tensor(written));
