@@ -12,7 +12,7 @@ use douse_program::file::{ProgramFile, data_keys};
 use douse_program::payload::Payload;
 use douse_program::plan::{Data, Plan};
 
-use crate::cuda::{self, CudaDevice, Devices};
+use crate::cuda::{self, CudaDevice, CudaGraph, Devices};
 use crate::meta::MethodMeta;
 use crate::method::{Engine, Method};
 
@@ -39,6 +39,8 @@ pub struct LoadOptions {
     /// The threads that its calls use; by default the calling thread alone.
     pub threads: Threads,
     pub device: Device,
+    /// Whether, and how, the method uses CUDA graphs; nothing on the CPU.
+    pub cuda_graph: Option<CudaGraph>,
 }
 
 /// What a method runs on.
@@ -64,6 +66,12 @@ impl LoadOptions {
     /// On the CUDA device of that number, from 0.
     pub fn cuda(ordinal: u32) -> LoadOptions {
         LoadOptions { device: Device::Cuda(ordinal), ..LoadOptions::default() }
+    }
+
+    /// With CUDA graphs: the first calls run plainly, then a call is recorded, later ones replay it.
+    #[must_use]
+    pub fn with_cuda_graph(self) -> LoadOptions {
+        LoadOptions { cuda_graph: Some(CudaGraph::default()), ..self }
     }
 
     /// On a CUDA device that is open.
@@ -180,7 +188,7 @@ impl Program {
             Device::Open(device) => device.clone(),
         };
         self.check_data(&payload.plan)?;
-        let executor = cuda::Executor::new(payload, &device, &|key| self.data(key));
+        let executor = cuda::Executor::new(payload, &device, options.cuda_graph.as_ref(), &|key| self.data(key));
         let executor = executor.map_err(|e| e.at(format!("method {name:?}")))?;
         Ok(Method::new(Engine::Cuda(Box::new(executor)), options))
     }

@@ -58,13 +58,13 @@ impl Coder {
         let mut targets = Vec::new();
         for architecture in &self.architectures {
             let arch = architecture.to_string();
-            let Emitted { modules, kernels, library } = emit::emit(plan, &arch)?;
+            let Emitted { modules, kernels, library, guarded_copy, set_condition } = emit::emit(plan, &arch)?;
             for (number, text) in modules.into_iter().enumerate() {
                 let name = format!("{}_{number}.cu", plan.name);
                 let options = emit::OPTIONS.iter().map(|option| (*option).to_owned()).collect();
                 sources.push((targets.len(), Source { name, text, architecture: *architecture, options }));
             }
-            targets.push(CudaTarget { arch, modules: Vec::new(), kernels, library });
+            targets.push(CudaTarget { arch, modules: Vec::new(), kernels, library, guarded_copy, set_condition });
         }
         let (owners, sources): (Vec<usize>, Vec<Source>) = sources.into_iter().unzip();
         let mut data = Vec::new();
