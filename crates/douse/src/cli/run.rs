@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use douse::{Argument, HostTensor, Method, MethodMeta, Result, Value, ValueKind};
 
-use super::device::DeviceArguments;
+use super::device::{DeviceArguments, describe_graphs};
 use super::failure::{Done, Failure};
 use super::source::{Source, example_value};
 use super::{inputs, random, show, tensors};
@@ -52,6 +52,9 @@ impl Run {
             for (i, (value, output)) in outputs.iter().zip(&meta.outputs).enumerate() {
                 println!("output {i} ({}): {}", output.name, show::value(value));
             }
+        }
+        if let Some(report) = method.cuda_graph_report() {
+            println!("{}", describe_graphs(&report));
         }
         if let Some(path) = &self.output {
             tensors::write(path, named_outputs(&meta, outputs)?)?;
