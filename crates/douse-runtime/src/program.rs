@@ -103,8 +103,8 @@ impl Program {
     /// # Errors
     /// `AccessFailed` when it cannot be read, `InvalidProgram` when it is not what it says, `NotSupported` for a program of
     /// ExecuTorch's own, `DelegateInvalidCompatibility` for one of another version of Douse.
-    pub fn open(path: &Path) -> Result<Program> {
-        Program::open_with_data(path, &[])
+    pub fn open(path: impl AsRef<Path>) -> Result<Program> {
+        Program::open_with_data(path.as_ref(), &[])
     }
 
     /// The same with these files of weights (`.ptd`) instead of those beside the program.
@@ -203,10 +203,7 @@ impl Program {
         let executor = Executor::new(payload.plan.clone(), &|data| match data {
             Data::Named(key) => self.data(key).map(aligned),
             Data::Inline(bytes) => Ok(Bytes::from(bytes.clone())),
-            Data::Zeros(len) => {
-                let len = usize::try_from(*len).map_err(|_| Error::invalid_program("more zeros than memory"))?;
-                Ok(Bytes::from(vec![0; len]))
-            }
+            Data::Zeros(len) => Bytes::zeros(*len),
         })
         .map_err(|e| e.at(format!("method {name:?}")))?;
         Ok(Method::new(Engine::Cpu(Box::new(executor)), options))

@@ -99,13 +99,13 @@ impl Executor {
                 let bytes = match source {
                     Data::Named(_) => data(source)?,
                     Data::Inline(bytes) => Bytes::from(bytes.clone()),
-                    Data::Zeros(len) => Bytes::from(vec![0; *len as usize]),
+                    Data::Zeros(len) => Bytes::zeros(*len)?,
                 };
                 let expected = arena::bytes(&plan, id, &[])?;
                 if Some(bytes.len()) == expected {
                     // Archives of older PyTorch do not align their tensors.
                     let aligned = bytes.as_ptr().align_offset(buffer.dtype.size()) == 0;
-                    return Ok(if aligned { bytes } else { Bytes::from(bytes.to_vec()) });
+                    return Ok(if aligned { bytes } else { Aligned::copy(&bytes)?.into() });
                 }
                 let (len, expected) = (bytes.len(), expected.unwrap_or(0));
                 Err(Error::invalid_program(format!("{source:?} has {len} bytes where the plan needs {expected}")))

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use douse::{LowerOptions, lower};
+use douse::LowerOptions;
 use douse_core::sym::Expr;
 use douse_program::bounds::{ranges, size_bounds};
 use douse_program::library::Library;
 use douse_program::plan::{BufferKind, Plan, Step};
 
 use super::failure::Done;
-use super::show;
-use super::source::{Kind, Source, kind};
+use super::source::Source;
+use super::{output, show};
 
 #[derive(Args)]
 pub struct Explain {
@@ -31,27 +31,17 @@ pub struct Explain {
 impl Explain {
     pub fn run(self) -> Done {
         let options = LowerOptions { fuse: !self.unfused, ..LowerOptions::default() };
-        let (program, notes) = match kind(&self.file)? {
-            Kind::Exported => {
-                let lowered = lower(&self.file, &options)?;
-                let notes = lowered.notes.clone();
-                (lowered.into_program()?, notes)
-            }
-            Kind::Program | Kind::Weights => (Source::open(&self.file, &options)?.program, Vec::new()),
-        };
+        let program = Source::open(&self.file, &options)?.program;
         if let Some(name) = &self.method {
             program.method_meta(name)?;
         }
         for payload in program.methods() {
             if self.method.as_ref().is_none_or(|name| *name == payload.plan.name) {
-                println!("{}", summary(&payload.plan));
+                output::line(summary(&payload.plan))?;
                 if !self.summary {
-                    println!("{}", payload.plan);
+                    output::line(&payload.plan)?;
                 }
             }
-        }
-        for note in notes {
-            println!("{note}");
         }
         Ok(())
     }
@@ -109,7 +99,7 @@ fn summary(plan: &Plan) -> String {
         show::bytes(arena),
     );
     if unplaced > 0 {
-        text += &format!(", {unplaced} temporaries placed when running");
+        text += &format!(", {unplaced} temporaries placed once a call's sizes are known");
     }
     text + "\n"
 }

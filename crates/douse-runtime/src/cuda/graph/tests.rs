@@ -119,9 +119,7 @@ fn whatever_fails_the_call_answers_and_state_is_updated_once() {
     ];
     for call in calls {
         for at in 1..=4 {
-            let definitions = [format!("FAIL={call}"), format!("AT={at}"), "STATUS=999".to_owned()];
-            let definitions: Vec<&str> = definitions.iter().map(String::as_str).collect();
-            let Some(fake) = Fake::new(&definitions) else { return };
+            let Some(fake) = Fake::new(&[&format!("fail={call}:{at}:999")]) else { return };
             let mut method = method(&fake, CudaGraph { warm_up: 1, ..CudaGraph::default() });
             let mut other = Session::new();
             for number in 1..=6 {
