@@ -17,6 +17,7 @@ pub struct Bytes {
 enum Source {
     Mapped(Arc<Mmap>),
     Memory(Arc<[u8]>),
+    Aligned(Arc<Aligned>),
 }
 
 impl Bytes {
@@ -52,6 +53,7 @@ impl Deref for Bytes {
         let all: &[u8] = match &self.source {
             Source::Mapped(map) => map,
             Source::Memory(memory) => memory,
+            Source::Aligned(memory) => memory,
         };
         all.get(self.range.clone()).unwrap_or_default()
     }
@@ -66,6 +68,12 @@ impl AsRef<[u8]> for Bytes {
 impl From<Vec<u8>> for Bytes {
     fn from(memory: Vec<u8>) -> Bytes {
         Bytes { range: 0..memory.len(), source: Source::Memory(memory.into()) }
+    }
+}
+
+impl From<Aligned> for Bytes {
+    fn from(memory: Aligned) -> Bytes {
+        Bytes { range: 0..memory.len(), source: Source::Aligned(Arc::new(memory)) }
     }
 }
 

@@ -48,8 +48,6 @@ pub struct Lowered {
     pub methods: Vec<Payload>,
     /// Weights by content.
     pub data: BTreeMap<String, Bytes>,
-    /// What became of the program's nodes, for people.
-    pub notes: Vec<String>,
 }
 
 /// Why a program was not lowered.
@@ -130,7 +128,7 @@ pub fn lower(path: &Path, options: &LowerOptions) -> Result<Lowered> {
 pub fn lower_methods(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<Lowered, Refused> {
     check_names(methods, options)?;
     let coder = Coder::new(&options.targets)?;
-    let mut all = Lowered { methods: Vec::new(), data: BTreeMap::new(), notes: Vec::new() };
+    let mut all = Lowered { methods: Vec::new(), data: BTreeMap::new() };
     for (name, path) in methods {
         let exported = ExportedProgram::open(path)?;
         let lowered = lower_with(&exported, name, options, &coder).map_err(|refused| match refused {
@@ -139,7 +137,6 @@ pub fn lower_methods(methods: &[(&str, &Path)], options: &LowerOptions) -> Resul
         })?;
         all.methods.extend(lowered.methods);
         all.data.extend(lowered.data);
-        all.notes.extend(lowered.notes);
     }
     Ok(all)
 }
@@ -191,7 +188,7 @@ fn lower_with(
         plan: lowered.plan.into(),
         cuda,
     };
-    Ok(Lowered { methods: vec![payload], data: lowered.data.into_iter().chain(code).collect(), notes: Vec::new() })
+    Ok(Lowered { methods: vec![payload], data: lowered.data.into_iter().chain(code).collect() })
 }
 
 #[cfg(test)]

@@ -255,7 +255,7 @@ impl Prepared {
                     *waits = place.is_none() && matches!(buffer.kind, BufferKind::Output(_));
                 }
                 BufferKind::State { name, .. } => *place = state.own(name)?,
-                BufferKind::Temporary { .. } => {
+                BufferKind::Temporary => {
                     let range = layout.places.get(id).cloned().flatten();
                     *place = range.map(|range| arena.part(range)).transpose()?;
                     *waits = place.is_none();
