@@ -309,7 +309,9 @@ impl Writer<'_> {
             };
             let count = Writer::count(&inner, vectors.points());
             let indexer = self.indexer(stage);
-            let (width, count) = (indexer.width(&count).name(), indexer.write(&count));
+            // The last step of the loop goes beyond the count.
+            let width = indexer.width(&(&count + self.lanes.count())).name();
+            let count = indexer.write(&count);
             self.out.line(format!("for ({width} q = Lanes::lane(); q < {count}; q += Lanes::COUNT) {{"));
             self.declare(&inner, "q", vectors.points());
             self.points(stage, &inner, &vectors, Acting::All)?;
