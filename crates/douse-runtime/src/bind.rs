@@ -6,7 +6,7 @@ use douse_program::plan::{Fixed, InputKind, Plan};
 
 use crate::overlap::overlap;
 use crate::symbols::{eval, place, solve};
-use crate::value::Argument;
+use crate::value::{Argument, tensor_of};
 
 /// Inputs that were checked, in the layouts of the plan.
 pub(crate) struct Bound<'a> {
@@ -125,19 +125,20 @@ fn check_kind(plan: &Plan, number: usize, argument: &Argument<'_>) -> Result<()>
     match (&input.kind, argument) {
         (InputKind::Tensor { dtype, sizes, .. }, Argument::Tensor(view)) => {
             if view.dtype() != *dtype {
-                return refuse(&format!("a {dtype} tensor"));
+                return refuse(&tensor_of(*dtype));
             }
             let (found, expected) = (view.sizes().len(), sizes.len());
             if found != expected {
                 let sizes = view.sizes();
                 return Err(Error::invalid_argument(format!(
-                    "{} has {found} dimensions (sizes {sizes:?}), expected {expected}",
-                    place(plan, number)
+                    "{} has {found} dimension{} (sizes {sizes:?}), expected {expected}",
+                    place(plan, number),
+                    if found == 1 { "" } else { "s" }
                 )));
             }
             Ok(())
         }
-        (InputKind::Tensor { dtype, .. }, _) => refuse(&format!("a {dtype} tensor")),
+        (InputKind::Tensor { dtype, .. }, _) => refuse(&tensor_of(*dtype)),
         (InputKind::Int, Argument::Int(_)) => Ok(()),
         (InputKind::Int, _) => refuse("an int"),
         (InputKind::Number { dtype: DType::Bool, .. }, Argument::Bool(_)) => Ok(()),

@@ -7,7 +7,7 @@
 //! # fn main() -> douse_core::Result<()> {
 //! use douse_runtime::{HostTensor, LoadOptions, Program};
 //!
-//! let program = Program::open("policy.pte".as_ref())?;
+//! let program = Program::open("policy.pte")?;
 //! let mut forward = program.load("forward", &LoadOptions::default())?;
 //! let observation = HostTensor::from_f32(&[1, 3], &[0.1, 0.2, 0.3])?;
 //! let outputs = forward.run(&[observation.view()])?;

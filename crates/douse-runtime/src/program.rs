@@ -82,8 +82,8 @@ impl Program {
     /// # Errors
     /// `AccessFailed` when it cannot be read, `InvalidProgram` when it is not what it says, `NotSupported` for a program of
     /// ExecuTorch's own, `DelegateInvalidCompatibility` for one of another version of Douse.
-    pub fn open(path: &Path) -> Result<Program> {
-        Program::open_with_data(path, &[])
+    pub fn open(path: impl AsRef<Path>) -> Result<Program> {
+        Program::open_with_data(path.as_ref(), &[])
     }
 
     /// The same with these files of weights (`.ptd`) instead of those beside the program.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use douse_core::{HostTensor, Result, TensorView};
+use douse_core::{DType, HostTensor, Result, TensorView};
 use douse_program::plan::Fixed;
 
 /// An input of a call: a caller's tensor or a Python value.
@@ -69,13 +69,19 @@ impl Value {
     }
 }
 
+/// `a float32 tensor`, `an int64 tensor`.
+pub(crate) fn tensor_of(dtype: DType) -> String {
+    let name = dtype.to_string();
+    format!("a{} {name} tensor", if name.starts_with('i') { "n" } else { "" })
+}
+
 impl Argument<'_> {
     /// What the argument is, for messages: `a float32 tensor`, `the int 3`.
     pub(crate) fn describe(&self) -> String {
         match self {
-            Argument::Tensor(view) => format!("a {} tensor", view.dtype()),
+            Argument::Tensor(view) => tensor_of(view.dtype()),
             Argument::Int(v) => format!("the int {v}"),
-            Argument::Float(v) => format!("the float {v}"),
+            Argument::Float(v) => format!("the float {v:?}"),
             Argument::Bool(v) => format!("the bool {v}"),
             Argument::Str(v) => format!("the string {v:?}"),
             Argument::None => "None".to_owned(),

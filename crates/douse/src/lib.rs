@@ -6,13 +6,14 @@
 //! # fn main() -> douse::Result<()> {
 //! use douse::{HostTensor, LoadOptions, LowerOptions, Program};
 //!
-//! let lowered = douse::lower("policy.pt2".as_ref(), &LowerOptions::default())?;
-//! lowered.save("policy.pte".as_ref())?;
+//! let lowered = douse::lower("policy.pt2", &LowerOptions::default())?;
+//! lowered.save("policy.pte")?;
 //!
-//! let program = Program::open("policy.pte".as_ref())?;
+//! let program = Program::open("policy.pte")?;
 //! let mut forward = program.load("forward", &LoadOptions::default())?;
 //! let observation = HostTensor::from_f32(&[1, 3], &[0.1, 0.2, 0.3])?;
 //! let outputs = forward.run(&[observation.view()])?;
+//! let action = outputs[0].tensor().map(HostTensor::f32_values).transpose()?;
 //! # Ok(())
 //! # }
 //! ```

@@ -108,8 +108,8 @@ impl Lowered {
     ///
     /// # Errors
     /// `AccessFailed` with the path; what was there before stays.
-    pub fn save(&self, path: &Path) -> Result<(u64, Option<u64>)> {
-        douse_program::file::write(path, &self.methods, &|key| self.data.get(key).cloned())
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(u64, Option<u64>)> {
+        douse_program::file::write(path.as_ref(), &self.methods, &|key| self.data.get(key).cloned())
     }
 }
 
@@ -117,8 +117,8 @@ impl Lowered {
 ///
 /// # Errors
 /// What the file is, where it is no exported program; `OperatorMissing` with everything that is not supported.
-pub fn lower(path: &Path, options: &LowerOptions) -> Result<Lowered> {
-    Ok(lower_methods(&[("forward", path)], options)?)
+pub fn lower(path: impl AsRef<Path>, options: &LowerOptions) -> Result<Lowered> {
+    Ok(lower_methods(&[("forward", path.as_ref())], options)?)
 }
 
 /// Lowers exported programs as the methods of one program. Weights that are equal are stored once.
@@ -154,9 +154,9 @@ fn check_names(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<()> 
         }
     }
     match options.data_file.as_deref() {
-        Some(name) if name.is_empty() || name.contains(['/', '\\', '\0']) || name == "." || name == ".." => Err(
-            Error::invalid_argument(format!("{name:?} is no name for a file of weights: give one without a folder")),
-        ),
+        Some(name) if !douse_program::file::is_data_name(name) => Err(Error::invalid_argument(format!(
+            "{name:?} is no name for a file of weights: give one without a folder"
+        ))),
         _ => Ok(()),
     }
 }

@@ -100,7 +100,7 @@ impl Executor {
                 let bytes = match source {
                     Data::Named(key) => data(key)?,
                     Data::Inline(bytes) => Bytes::from(bytes.clone()),
-                    Data::Zeros(_) => Bytes::from(Aligned::zeros(expected()?)?),
+                    Data::Zeros(len) => Bytes::zeros(*len)?,
                 };
                 let (len, expected) = (bytes.len(), expected()?);
                 if len != expected {

@@ -20,7 +20,6 @@ mod flatbuffer;
 #[cfg(test)]
 mod hostile;
 mod layout;
-mod map;
 pub mod ptd;
 pub mod pte;
 pub mod schema;

@@ -36,8 +36,9 @@ fn wrong_inputs_are_named_with_dimension_and_both_sizes() {
         refusal(&zeros(&[2, 3, 1]), &mut y, &REST),
         "input 0 (x) has 3 dimensions (sizes [2, 3, 1]), expected 2"
     );
+    assert_eq!(refusal(&zeros(&[2]), &mut y, &REST), "input 0 (x) has 1 dimension (sizes [2]), expected 2");
     let ints = HostTensor::from_i64(&[2, 3], &[0; 6]).unwrap();
-    assert_eq!(refusal(&ints, &mut y, &REST), "input 0 (x) is a int64 tensor, expected a float32 tensor");
+    assert_eq!(refusal(&ints, &mut y, &REST), "input 0 (x) is an int64 tensor, expected a float32 tensor");
     assert_eq!(
         refusal(&x, &mut y, &[Argument::Bool(true), Argument::Str("fast")]),
         "input 2 (n) is the bool true, expected a float"

@@ -82,7 +82,7 @@ impl Executor {
             if let BufferKind::State { name, initial: source } = &buffer.kind {
                 let bytes = match source {
                     Data::Named(key) => data(key)?,
-                    other => Bytes::from(inline(other)?),
+                    other => inline(other)?,
                 };
                 check_len(&plan, id, bytes.len(), name)?;
                 initial.push((name.clone(), bytes));
@@ -156,13 +156,10 @@ impl Executor {
 }
 
 /// Bytes of what stands in a plan.
-fn inline(data: &Data) -> Result<Vec<u8>> {
+fn inline(data: &Data) -> Result<Bytes> {
     match data {
-        Data::Inline(bytes) => Ok(bytes.clone()),
-        Data::Zeros(len) => {
-            let len = usize::try_from(*len).map_err(|_| Error::invalid_program("more zeros than memory"))?;
-            Ok(vec![0; len])
-        }
+        Data::Inline(bytes) => Ok(bytes.clone().into()),
+        Data::Zeros(len) => Bytes::zeros(*len),
         Data::Named(key) => Err(Error::internal(format!("{key} does not stand in the plan"))),
     }
 }
@@ -199,7 +196,7 @@ fn upload_constants(plan: &Plan, device: &CudaDevice, data: &dyn Fn(&str) -> Res
                 check_len(plan, id, bytes.len(), "a constant")?;
                 packed.resize(packed.len().next_multiple_of(CONSTANT_ALIGNMENT), 0);
                 inside.push((id, packed.len()..packed.len() + bytes.len()));
-                packed.extend(bytes);
+                packed.extend_from_slice(&bytes);
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Methods on the driver of `douse-cuda/tests/fake`, which runs kernels by name.
+//! Methods on softgpu, with the kernels of `douse-cuda/tests/fake`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn counter(archs: &[&str]) -> Payload {
 }
 
 fn program(payload: Payload) -> Program {
-    let data = [("code", b"code of a test".to_vec()), ("weights", vec![7; 4000])];
+    let data = [("code", fake::code()), ("weights", vec![7; 4000])];
     let data: BTreeMap<String, Bytes> = data.into_iter().map(|(key, bytes)| (key.into(), bytes.into())).collect();
     Program::from_parts(vec![payload], data).unwrap()
 }
@@ -112,7 +112,7 @@ fn a_failed_check_puts_state_back_and_the_next_call_works() {
 
 #[test]
 fn a_fault_of_the_device_says_that_state_was_touched() {
-    let Some(fake) = Fake::new(&["FAIL=cuLaunchKernel", "AT=2", "STATUS=719"]) else { return };
+    let Some(fake) = Fake::new(&["fail=cuLaunchKernel:2:719"]) else { return };
     let mut payload = counter(&["sm_90"]);
     // Without the check, no copy of the state is kept.
     Arc::make_mut(&mut payload.plan).steps.pop();
@@ -146,7 +146,7 @@ fn a_check_is_read_before_state_is_written() {
 
 #[test]
 fn code_is_chosen_by_architecture_and_its_lack_is_explained() {
-    let Some(fake) = Fake::new(&["CAPABILITY=89"]) else { return };
+    let Some(fake) = Fake::new(&["capability=89"]) else { return };
     let on = LoadOptions::on(&device(&fake));
     for archs in [&["sm_80"][..], &["compute_80"], &["sm_90", "sm_89"]] {
         program(counter(archs)).load("forward", &on).unwrap();
@@ -187,7 +187,7 @@ fn weights_are_on_a_device_once_and_go_with_the_last_method() {
 
 #[test]
 fn too_little_memory_says_for_what_and_the_device_goes_on() {
-    let Some(fake) = Fake::new(&["MEMORY=4096"]) else { return };
+    let Some(fake) = Fake::new(&["memory=4096"]) else { return };
     let on = LoadOptions::on(&device(&fake));
     let kept = program(weighty()).load("forward", &on).unwrap();
     let mut other = counter(&["sm_90"]);
@@ -195,7 +195,7 @@ fn too_little_memory_says_for_what_and_the_device_goes_on() {
     Arc::make_mut(&mut other.plan).buffers.push(Buffer { dtype: DType::U8, elements: Expr::int(300), kind });
     let error = program(other).load("forward", &on).err().unwrap();
     assert_eq!(error.code, Code::MemoryAllocationFailed);
-    assert!(error.message.contains("the constants of \"forward\": cuda:0 (Test GPU)"), "{error}");
+    assert!(error.message.contains("the constants of \"forward\": cuda:0 (Test GPU (softgpu))"), "{error}");
     // Too little for a call: the method stays usable, and works when there is memory.
     let mut method = program(counter(&["sm_90"])).load("forward", &on).unwrap();
     let error = method.run(&[x(&[1.0]).view()]).unwrap_err();
@@ -218,9 +218,7 @@ fn any_call_of_the_driver_may_fail_and_the_next_call_of_the_method_works() {
         "cuModuleLoadDataEx",
     ] {
         for at in 1..6 {
-            let definitions = [format!("FAIL={call}"), format!("AT={at}"), "STATUS=999".to_owned()];
-            let definitions: Vec<&str> = definitions.iter().map(String::as_str).collect();
-            let Some(fake) = Fake::new(&definitions) else { return };
+            let Some(fake) = Fake::new(&[&format!("fail={call}:{at}:999")]) else { return };
             let (program, on) = (program(counter(&["sm_90"])), LoadOptions::on(&device(&fake)));
             let mut method = program.load("forward", &on).or_else(|_| program.load("forward", &on)).unwrap();
             let mut done = 0.0;

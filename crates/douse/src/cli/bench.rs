@@ -1,5 +1,6 @@
 //! `douse bench`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -23,8 +24,8 @@ pub struct Bench {
     #[command(flatten)]
     device: DeviceArguments,
     /// An input, as for `run` (may be repeated)
-    #[arg(long, value_name = "FILE")]
-    input: Vec<String>,
+    #[arg(long, value_name = "FILE", allow_negative_numbers = true)]
+    input: Vec<OsString>,
     /// How many calls to measure, after the warm-up
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,
@@ -67,6 +68,9 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
 
 impl Bench {
     pub fn run(self) -> Done {
+        if let Some(json) = &self.json {
+            output::keep(json, std::slice::from_ref(&self.model))?;
+        }
         let device = self.device.open()?;
         let options = device.load(self.device.threads)?;
         let start = Instant::now();
@@ -108,11 +112,11 @@ impl Bench {
             mean: times.iter().sum::<f64>() / times.len() as f64,
         };
         if !self.json.as_deref().is_some_and(output::is_stdout) {
-            println!(
+            output::line(format_args!(
                 "{}: median {:.3} ms  min {:.3} ms  p90 {:.3} ms  ({} calls, {} threads; open {open:.1} ms, load {load:.1} ms, \
                  first call {first_call:.1} ms)",
                 figures.method, figures.median, figures.min, figures.p90, figures.calls, figures.threads
-            );
+            ))?;
         }
         if let Some(path) = &self.json {
             output::json(path, &figures)?;

@@ -12,8 +12,8 @@ use douse_program::place::lifetimes;
 use douse_program::plan::{BufferKind, Plan, Step};
 
 use super::failure::Done;
-use super::show;
 use super::source::Source;
+use super::{output, show};
 
 #[derive(Args)]
 pub struct Explain {
@@ -39,9 +39,9 @@ impl Explain {
         }
         for payload in program.methods() {
             if self.method.as_ref().is_none_or(|name| *name == payload.plan.name) {
-                println!("{}", summary(&payload.plan));
+                output::line(summary(&payload.plan))?;
                 if !self.summary {
-                    println!("{}", payload.plan);
+                    output::line(&payload.plan)?;
                 }
             }
         }

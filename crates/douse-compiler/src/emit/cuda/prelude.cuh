@@ -2,6 +2,10 @@
 // numbers, the error flag. Needs no header. Compile with --fmad=false: each operation rounds by itself, as eager PyTorch's do.
 
 #define DEVICE __device__ __forceinline__
+// The shared memory that a launch asks for. (softgpu, which runs the same text on the host, has its own.)
+#ifndef DYNAMIC_SHARED
+#define DYNAMIC_SHARED(NAME) extern __shared__ __align__(16) unsigned char NAME[]
+#endif
 
 typedef signed char int8;
 typedef unsigned char uint8;
