@@ -67,7 +67,7 @@ impl Frame {
                     *place = self.slots.get(id as BufferId).map(|range| values.part(range)).transpose()?;
                     *waits = place.is_none() && matches!(buffer.kind, BufferKind::Output(_));
                 }
-                BufferKind::Temporary { .. } => {
+                BufferKind::Temporary => {
                     let range = self.layout.places.get(id).cloned().flatten();
                     *place = range.map(|range| arena.part(range)).transpose()?;
                     *waits = place.is_none();

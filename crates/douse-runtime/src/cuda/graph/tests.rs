@@ -151,7 +151,7 @@ fn compared_calls_answer_and_state_goes_on() {
 fn deciding(steps: Vec<Step>) -> Payload {
     let mut payload = counter(&["sm_90"]);
     let plan = Arc::make_mut(&mut payload.plan);
-    let kind = BufferKind::Temporary { place: None };
+    let kind = BufferKind::Temporary;
     plan.buffers.push(Buffer { dtype: DType::Bool, elements: expr("1"), kind });
     // In place of the check.
     let kernel = &mut plan.kernels[2];
