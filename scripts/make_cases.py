@@ -365,6 +365,31 @@ def asserts():
     return forward, [(torch.rand(3) + 1,), refused("negative", -torch.rand(3)), (torch.rand(3) + 1,)]
 
 
+AUTO = torch.export.Dim.DYNAMIC
+
+
+@case(x={0: AUTO}, y={0: AUTO}, n=AUTO)
+def checks():
+    def positive(x):
+        torch._assert_async((x > 0).all(), "x must be positive")
+        return x.clone()
+
+    def forward(x, y, n):
+        torch._check(x.shape[0] % 2 == 0)
+        torch._check(y.shape[0] != 7)
+        torch._check(x.shape[0] + y.shape[0] < 20)
+        torch._check(n <= 5)
+        # Nothing reads the branch's result.
+        torch.cond(x.sum() > 0, positive, torch.clone, (x,))
+        return x.sum() + y * n
+
+    x, y = torch.rand(4) + 1, torch.randn(5)
+    return forward, [
+        (x, y, 3), refused("odd", x[:3], y, 3), refused("7", x, torch.randn(7), 3), refused("23 together", torch.rand(12), torch.randn(11), 3),
+        refused("n above 5", x, y, 6), refused("negative", x - torch.tensor([2.5, 0, 0, 0]), y, 3), (-x, y, 3), (torch.rand(6), torch.randn(3), 2),
+    ]
+
+
 @case()
 def repeated_outputs():
     def forward(x):

@@ -35,6 +35,7 @@ pub mod formula;
 mod function;
 mod grid;
 mod grid_sample;
+mod guards;
 mod host;
 pub mod importer;
 mod index;

@@ -17,6 +17,7 @@ use douse_pt2::{
 use crate::fuse::layout::is_dense;
 
 use super::args::Val;
+use super::guards;
 use super::importer::{ImportError, Importer, Unsupported, is_idle, operator};
 use super::table;
 use super::tensor::Tensor;
@@ -35,6 +36,7 @@ pub fn import(program: &ExportedProgram, name: &str) -> Result<Module, ImportErr
     let mut signature = Signature::default();
     let result = signature
         .inputs(&mut importer, program)
+        .map(|()| guards::require(&mut importer, &program.guards_code))
         .and_then(|()| importer.nodes(&program.graph))
         .and_then(|()| signature.outputs(&mut importer, program));
     let unsupported = importer.take_unsupported();
