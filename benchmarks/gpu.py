@@ -2,8 +2,8 @@
 
     python benchmarks/gpu.py [--douse target/release/douse] [NAME ...]     # needs torch and torchvision with CUDA
 
-For each workload of workloads.py: exports it, checks that Douse's answer is PyTorch's, then prints the median milliseconds of a call. Both include the
-copies of inputs to the device and of outputs to the host.
+For each workload of workloads.py: exports it, checks that Douse's answer is PyTorch's, with and without CUDA graphs, then prints the median milliseconds of
+a call: PyTorch's eagerly and replayed from a graph, Douse's likewise. All include the copies of inputs to the device and of outputs to the host.
 """
 import argparse
 import json
@@ -34,6 +34,36 @@ def eager(module, args, calls=20):
     return statistics.median(times)
 
 
+def captured(module, args, calls=20):
+    """The same replayed from a CUDA graph; NaN where PyTorch cannot capture it."""
+    try:
+        with torch.no_grad():
+            static = [a.cuda() for a in args]
+            host = [a.pin_memory() for a in args]
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    module(*static)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = torch.utils._pytree.tree_leaves(module(*static))
+            times = []
+            for i in range(calls + 3):
+                start = time.perf_counter()
+                for to, source in zip(static, host):
+                    to.copy_(source, non_blocking=True)
+                graph.replay()
+                [t.cpu() for t in out]
+                if i >= 3:
+                    times.append((time.perf_counter() - start) * 1e3)
+            return statistics.median(times)
+    except Exception as error:
+        print(f"  (not captured: {str(error).splitlines()[0][:100]})")
+        torch.cuda.synchronize()
+        return float("nan")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=NAMES)
@@ -41,7 +71,7 @@ def main():
     options = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp())
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
-    print(f"{'workload':28s} {'PyTorch ms':>11s} {'Douse ms':>9s} {'ratio':>6s}  largest difference (largest value)")
+    print(f"{'workload':28s} {'eager':>9s} {'captured':>9s} {'Douse':>9s} {'graph':>9s} {'ratio':>6s}  largest difference, plain and graph (largest value)")
     for name in options.names:
         torch.manual_seed(0)
         module, args = workloads.WORKLOADS[name]()
@@ -51,15 +81,32 @@ def main():
             save_file({f"i{i}": a.contiguous() for i, a in enumerate(args)}, inputs)
             theirs = eager(module.cuda(), args)
             wanted = torch.utils._pytree.tree_leaves(module(*[a.cuda() for a in args]))[0].cpu().double()
-        run = [options.douse, "run", str(program), "--device", "cuda", "--input", str(inputs), "--output", str(outputs)]
-        done = subprocess.run(run, capture_output=True, text=True)
-        if done.returncode:
-            print(f"{name:28s} {theirs:11.3f} {done.stderr.strip()[:160]}", flush=True)
-            continue
-        got = next(iter(load_file(outputs).values())).double()
-        bench = [options.douse, "bench", str(program), "--device", "cuda", "--calls", "20", "--input", str(inputs), "--json", "-"]
-        ours = json.loads(subprocess.run(bench, capture_output=True, text=True).stdout)["median"]
-        print(f"{name:28s} {theirs:11.3f} {ours:9.3f} {ours / theirs:6.2f}  {(got - wanted).abs().max():.3g} ({wanted.abs().max():.3g})", flush=True)
+            theirs_captured = captured(module, args)
+        differences, ours = [], []
+        for more in [[], ["--cuda-graph"]]:
+            common = [str(program), "--device", "cuda", "--input", str(inputs), *more]
+            run = [options.douse, "run", *common, "--output", str(outputs), "--calls", "6" if more and stateless(program) else "1"]
+            done = subprocess.run(run, capture_output=True, text=True)
+            if done.returncode:
+                print(f"{name:28s} {theirs:9.3f} {done.stderr.strip()[:160]}", flush=True)
+                break
+            got = next(iter(load_file(outputs).values())).double()
+            differences.append(f"{(got - wanted).abs().max():.3g}")
+            bench = subprocess.run([options.douse, "bench", *common, "--calls", "50", "--json", "-"], capture_output=True, text=True)
+            ours.append(json.loads(bench.stdout)["median"])
+        else:
+            best = min(t for t in (theirs, theirs_captured) if t == t)
+            print(
+                f"{name:28s} {theirs:9.3f} {theirs_captured:9.3f} {ours[0]:9.3f} {ours[1]:9.3f} {ours[1] / best:6.2f}"
+                f"  {' '.join(differences)} ({wanted.abs().max():.3g})",
+                flush=True,
+            )
+
+
+def stateless(program):
+    """A program that keeps nothing gives the same answer in every call, so that its replayed answer can be compared."""
+    signature = torch.export.load(program).graph_signature
+    return not signature.buffers_to_mutate and not signature.user_inputs_to_mutate
 
 
 if __name__ == "__main__":

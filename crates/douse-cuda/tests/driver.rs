@@ -69,12 +69,12 @@ fn graphs_run_branches_and_loops_and_take_other_arguments() {
         let arguments = [Argument::Place(predicate), condition.argument(), Argument::Place(flag)];
         graph.launch(chain, &function("condition"), &grid, &arguments).unwrap();
     };
-    let again = graph.condition().unwrap();
+    let again = graph.condition(&chain).unwrap();
     decide(&mut graph, &mut chain, again);
     let mut body = graph.repeat(&mut chain, again).unwrap();
     graph.launch(&mut body, &function("count"), &grid, &places(&[counter])).unwrap();
     decide(&mut graph, &mut body, again);
-    let condition = graph.condition().unwrap();
+    let condition = graph.condition(&chain).unwrap();
     decide(&mut graph, &mut chain, condition);
     let [mut then, mut otherwise] = graph.branch(&mut chain, condition).unwrap();
     graph.launch(&mut then, &function("count"), &grid, &places(&[other])).unwrap();

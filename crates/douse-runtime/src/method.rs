@@ -8,7 +8,7 @@ use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, OutputKind, Plan};
 
 use crate::bind::Bound;
-use crate::cuda;
+use crate::cuda::{self, CudaGraphReport};
 use crate::program::LoadOptions;
 use crate::rollback::Rollback;
 use crate::session::Session;
@@ -136,10 +136,18 @@ impl Method {
                 })
             }
             Engine::Cuda(executor) => {
-                let random = session.random()?;
+                let call = cuda::Call { symbols, random: session.random()?, at_risk: self.rollback.at_risk() };
                 let state = session.move_to_device(executor.device(), executor.initial_state())?;
-                executor.run(state, symbols, inputs, random, self.rollback.at_risk())
+                executor.run(state, &call, inputs)
             }
+        }
+    }
+
+    /// What became of the method's CUDA graphs; `None` where it was loaded without, or for the CPU.
+    pub fn cuda_graph_report(&self) -> Option<CudaGraphReport> {
+        match &self.engine {
+            Engine::Cpu(_) => None,
+            Engine::Cuda(executor) => executor.graph_report(),
         }
     }
 

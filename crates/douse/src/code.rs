@@ -1,5 +1,7 @@
 //! Code for GPUs: what the compiler emits, compiled by NVRTC; for softgpu, by the host's C++ compiler.
 
+use std::collections::BTreeSet;
+
 use douse_compiler::emit::{self, Emitted};
 use douse_core::bytes::Bytes;
 use douse_cuda::arch::Form;
@@ -63,7 +65,14 @@ impl Coder {
         for architecture in &self.architectures {
             let arch = architecture.to_string();
             let emitted = emit::emit(plan, &arch)?;
-            let mut target = CudaTarget { arch, modules: Vec::new(), kernels: vec![], library: vec![] };
+            let mut target = CudaTarget {
+                arch,
+                modules: Vec::new(),
+                kernels: Vec::new(),
+                library: Vec::new(),
+                guarded_copy: emitted.guarded_copy.clone(),
+                set_condition: emitted.set_condition.clone(),
+            };
             if let (Form::Soft, Some(compiler)) = (architecture.form, &self.soft) {
                 let modules = compiler.compile_all(&soft_sources(&emitted), Cache::user("soft").as_ref())?;
                 keep(&mut target, &mut data, modules);
@@ -103,13 +112,12 @@ fn keep(target: &mut CudaTarget, data: &mut Vec<(String, Bytes)>, modules: Vec<V
 /// The modules with the names of their functions, as softgpu needs them.
 fn soft_sources(emitted: &Emitted) -> Vec<soft::Source> {
     let library = emitted.library.iter().flat_map(|step| &step.launches).map(|launch| &launch.launch);
-    let launches: Vec<_> = emitted.kernels.iter().chain(library).collect();
+    let launched = emitted.kernels.iter().chain(library).map(|launch| (launch.module, &launch.function));
+    let service = [&emitted.guarded_copy, &emitted.set_condition].into_iter().flatten();
+    let all: BTreeSet<_> = launched.chain(service.map(|name| (name.module, &name.function))).collect();
     let modules = emitted.modules.iter().enumerate().map(|(number, text)| {
-        let here = launches.iter().filter(|launch| launch.module as usize == number);
-        let mut kernels: Vec<String> = here.map(|launch| launch.function.clone()).collect();
-        kernels.sort();
-        kernels.dedup();
-        soft::Source { text: text.clone(), kernels }
+        let here = all.iter().filter(|(module, _)| *module as usize == number);
+        soft::Source { text: text.clone(), kernels: here.map(|(_, function)| (*function).clone()).collect() }
     });
     modules.collect()
 }

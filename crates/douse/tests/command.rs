@@ -172,6 +172,32 @@ fn from_an_exported_program_to_its_answer_and_back() {
     assert!(code != 0 && error.contains("input"), "{error}");
 }
 
+/// A recorded answer that is not what the program computes: the finder runs, and says that fusion is not at fault.
+#[test]
+fn first_difference_of_a_doctored_case() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases");
+    let folder = Folder::new("doctored");
+    for ending in ["pt2", "case.json"] {
+        let bytes = std::fs::read(cases.join(format!("row_softmax.{ending}"))).unwrap();
+        folder.file(&format!("row_softmax.{ending}"), &bytes);
+    }
+    let mut tensors = std::fs::read(cases.join("row_softmax.safetensors")).unwrap();
+    let header = 8 + u64::from_le_bytes(tensors[..8].try_into().unwrap()) as usize;
+    let entries: serde_json::Value = serde_json::from_slice(&tensors[8..header]).unwrap();
+    let start = header + entries["c0.o0"]["data_offsets"][0].as_u64().unwrap() as usize;
+    tensors[start..start + 4].copy_from_slice(&2f32.to_le_bytes());
+    folder.file("row_softmax.safetensors", &tensors);
+    let path = folder.0.to_str().unwrap().to_owned();
+    for (more, expected) in [(None, false), (Some("--first-difference"), true)] {
+        let arguments: Vec<&str> = ["verify", &path].into_iter().chain(more).collect();
+        let (code, output, error) = douse(&arguments);
+        assert_eq!(code, 1, "{output} {error}");
+        assert!(output.contains("wrong row_softmax: "), "{output}");
+        assert!(output.ends_with("\n0 passed, 1 failed\n"), "{output}");
+        assert_eq!(output.contains("fused and unfused agree at every node"), expected, "{output}");
+    }
+}
+
 fn case(name: &str) -> String {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases");
     cases.join(name).to_str().unwrap().to_owned()

@@ -19,11 +19,11 @@ pub(super) struct EmittedKernel {
     pub special: bool,
 }
 
-/// Writes a kernel; `ranges` are those of the plan's symbols.
+/// Writes a kernel; `ranges` are those of the plan's symbols. A guarded one does nothing where the error flag is raised.
 ///
 /// # Errors
 /// `Internal` for a kernel that is not well formed.
-pub(super) fn emit(kernel: &Kernel, ranges: &Ranges) -> Result<EmittedKernel> {
+pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, guarded: bool) -> Result<EmittedKernel> {
     let strategy = Strategy::of(kernel, ranges);
     let mut writer = Writer {
         kernel,
@@ -33,14 +33,20 @@ pub(super) fn emit(kernel: &Kernel, ranges: &Ranges) -> Result<EmittedKernel> {
         lanes: Lanes::Thread,
     };
     writer.out.line("{");
+    if guarded {
+        writer.out.line(GUARD);
+    }
     let (points, threads) = match &strategy {
         Strategy::Pointwise => writer.pointwise()?,
         Strategy::Staged(lanes) => writer.staged(*lanes)?,
         Strategy::Ordered { parallel, owners } => writer.ordered(parallel, *owners)?,
     };
     writer.out.line("}");
-    Ok(writer.finish(points, threads))
+    Ok(writer.finish(points, threads, guarded))
 }
+
+/// How a function begins that does nothing where the error flag is raised.
+pub(super) const GUARD: &str = "if (flag->code != 0) return;";
 
 struct Writer<'a> {
     kernel: &'a Kernel,
@@ -54,7 +60,7 @@ struct Writer<'a> {
 const THREADS: u32 = 256;
 
 impl Writer<'_> {
-    fn finish(self, blocks: Expr, threads: u32) -> EmittedKernel {
+    fn finish(self, blocks: Expr, threads: u32, guarded: bool) -> EmittedKernel {
         let Writer { kernel, needs, out, .. } = self;
         let symbols: Vec<u32> = kernel.symbols().into_iter().collect();
         let function = names::function(&kernel.name);
@@ -64,7 +70,7 @@ impl Writer<'_> {
             arguments.push(format!("{constant}{} *a{i}", names::element(param.dtype).unwrap_or("void")));
         }
         arguments.extend(symbols.iter().map(|s| format!("int64 s{s}")));
-        if needs.flag {
+        if needs.flag || guarded {
             arguments.push("ErrorFlag *flag".to_owned());
         }
         if needs.random {
@@ -95,6 +101,7 @@ impl Writer<'_> {
             symbols,
             scratch: false,
             flag: needs.flag,
+            guard: guarded,
             random: needs.random,
         };
         EmittedKernel { text, launch, special: needs.special }

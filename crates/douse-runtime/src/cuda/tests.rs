@@ -15,10 +15,10 @@ use super::CudaDevice;
 use crate::{LoadOptions, Method, Program, Session, Value, sample};
 
 #[path = "../../../douse-cuda/tests/fake/mod.rs"]
-mod fake;
+pub(super) mod fake;
 use fake::Fake;
 
-fn launch(function: &str, symbols: &[u32], flag: bool) -> Launch {
+pub(super) fn launch(function: &str, symbols: &[u32], flag: bool) -> Launch {
     Launch {
         module: 0,
         function: function.into(),
@@ -28,46 +28,49 @@ fn launch(function: &str, symbols: &[u32], flag: bool) -> Launch {
         symbols: symbols.to_vec(),
         scratch: false,
         flag,
+        guard: false,
         random: false,
     }
 }
 
-fn target(arch: &str) -> CudaTarget {
+pub(super) fn target(arch: &str) -> CudaTarget {
     CudaTarget {
         arch: arch.into(),
         modules: vec!["code".into()],
         kernels: vec![launch("count", &[], false), launch("add", &[0], false), launch("check", &[], true)],
         library: vec![],
+        guarded_copy: None,
+        set_condition: None,
     }
 }
 
 /// The counter of [`sample`], with code for these architectures.
-fn counter(archs: &[&str]) -> Payload {
+pub(super) fn counter(archs: &[&str]) -> Payload {
     let mut payload = sample::counter();
     payload.targets.extend(archs.iter().map(|arch| arch.to_string()));
     payload.cuda = archs.iter().map(|arch| target(arch)).collect();
     payload
 }
 
-fn program(payload: Payload) -> Program {
+pub(super) fn program(payload: Payload) -> Program {
     let data = [("code", fake::code()), ("weights", vec![7; 4000])];
     let data: BTreeMap<String, Bytes> = data.into_iter().map(|(key, bytes)| (key.into(), bytes.into())).collect();
     Program::from_parts(vec![payload], data).unwrap()
 }
 
-fn device(fake: &Fake) -> CudaDevice {
+pub(super) fn device(fake: &Fake) -> CudaDevice {
     CudaDevice::open_with(&fake.names(), 0).unwrap()
 }
 
-fn method(fake: &Fake) -> Method {
+pub(super) fn method(fake: &Fake) -> Method {
     program(counter(&["sm_90"])).load("forward", &LoadOptions::on(&device(fake))).unwrap()
 }
 
-fn x(values: &[f32]) -> HostTensor {
+pub(super) fn x(values: &[f32]) -> HostTensor {
     HostTensor::from_f32(&[values.len()], values).unwrap()
 }
 
-fn values(outputs: &[Value]) -> Vec<f64> {
+pub(super) fn values(outputs: &[Value]) -> Vec<f64> {
     elements(outputs[0].tensor().unwrap()).iter().map(|element| element.to_f64()).collect()
 }
 
@@ -134,13 +137,16 @@ fn an_index_out_of_range_is_an_error_of_its_call() {
 }
 
 #[test]
-fn a_check_is_read_before_state_is_written() {
+fn state_is_not_written_after_a_failed_check() {
     let Some(fake) = Fake::new(&[]) else { return };
     let mut payload = counter(&["sm_90"]);
     Arc::make_mut(&mut payload.plan).steps.rotate_right(1);
+    payload.cuda[0].kernels[0] = Launch { guard: true, ..launch("count_guarded", &[], false) };
     let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
-    method.run(&[x(&[-1.0]).view()]).unwrap_err();
-    assert_eq!(fake.count("launch"), 1);
+    let error = method.run(&[x(&[-1.0]).view()]).unwrap_err();
+    assert_eq!(error.message, "x must be positive");
+    // Nobody waited for the check.
+    assert_eq!((fake.count("launch"), fake.count("download")), (3, 1));
     assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [2.0]);
 }
 

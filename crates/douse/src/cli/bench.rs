@@ -8,7 +8,7 @@ use clap::Args;
 use douse::LowerOptions;
 use serde::Serialize;
 
-use super::device::DeviceArguments;
+use super::device::{DeviceArguments, describe_graphs};
 use super::failure::Done;
 use super::run::{make_inputs, run_call};
 use super::source::Source;
@@ -54,7 +54,12 @@ struct Figures {
     min: f64,
     p90: f64,
     mean: f64,
+    /// Where the method was loaded with graphs.
+    cuda_graph: Option<String>,
 }
+
+/// Calls before graphs are replayed: those that warm up, and the one that records.
+const RECORDED: u32 = 4;
 
 fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
@@ -86,7 +91,8 @@ impl Bench {
         let start = Instant::now();
         run_call(&mut method, &meta, &mut values)?;
         let first_call = milliseconds(start);
-        for _ in 1..self.warm_up {
+        let warm_up = self.warm_up.max(if options.cuda_graph.is_some() { RECORDED } else { 1 });
+        for _ in 1..warm_up {
             run_call(&mut method, &meta, &mut values)?;
         }
         let bar = progress::bar(self.calls as usize);
@@ -110,6 +116,7 @@ impl Bench {
             min: quantile(&times, 0.0),
             p90: quantile(&times, 0.9),
             mean: times.iter().sum::<f64>() / times.len() as f64,
+            cuda_graph: method.cuda_graph_report().as_ref().map(describe_graphs),
         };
         if !self.json.as_deref().is_some_and(output::is_stdout) {
             output::line(format_args!(
@@ -117,6 +124,9 @@ impl Bench {
                  first call {first_call:.1} ms)",
                 figures.method, figures.median, figures.min, figures.p90, figures.calls, figures.threads
             ))?;
+            if let Some(graphs) = &figures.cuda_graph {
+                output::line(format_args!("{graphs}"))?;
+            }
         }
         if let Some(path) = &self.json {
             output::json(path, &figures)?;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use douse::{CudaDevice, LoadOptions, LowerOptions, Threads};
+use douse::{CudaDevice, CudaGraph, CudaGraphReport, LoadOptions, LowerOptions, NewShape, Threads};
 use douse_cuda::Architecture;
 
 use super::failure::{Done, Failure};
@@ -13,12 +13,29 @@ pub struct DeviceArguments {
     /// What to run on: cpu, cuda[:N], or soft, a GPU that is simulated, for tests
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Record calls into a CUDA graph (not supported yet)
+    /// Record calls as CUDA graphs and replay them
     #[arg(long)]
     cuda_graph: bool,
+    /// With --cuda-graph, what a call does whose input sizes were not recorded
+    #[arg(long, value_enum, default_value = "record", requires = "cuda_graph")]
+    new_shape: Shapes,
+    /// With --cuda-graph, run each replayed call plainly too, and fail where the results differ
+    #[arg(long, requires = "cuda_graph")]
+    compare_graph: bool,
     /// Threads of a call on the CPU; 0 for as many as the machine runs at once
     #[arg(long, default_value_t = 0, value_parser = threads)]
     pub threads: usize,
+}
+
+/// [`NewShape`] on the command line.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Shapes {
+    /// Is refused
+    Refuse,
+    /// Runs plainly
+    Eager,
+    /// Is recorded
+    Record,
 }
 
 /// A number of threads that can be.
@@ -30,7 +47,7 @@ fn threads(text: &str) -> Result<usize, String> {
 /// What a command runs on, ready.
 pub enum Device {
     Cpu,
-    Cuda(CudaDevice),
+    Cuda { device: CudaDevice, graph: Option<CudaGraph> },
 }
 
 impl DeviceArguments {
@@ -41,14 +58,22 @@ impl DeviceArguments {
             ("cpu", _) if kind != self.device => Err(Failure::Usage("--device cpu takes no number".into())),
             ("cpu", _) if self.cuda_graph => Err(Failure::Usage("--cuda-graph needs --device cuda".into())),
             ("cpu", _) => Ok(Device::Cpu),
-            ("cuda", Ok(_)) if self.cuda_graph => Err(Failure::No(
-                "this version of Douse launches kernels plainly: --cuda-graph is not supported yet".into(),
-            )),
+            ("cuda", Ok(ordinal)) => Ok(Device::Cuda { device: CudaDevice::open(ordinal)?, graph: self.graph() }),
             ("soft", _) if kind != self.device => Err(Failure::Usage("--device soft takes no number".into())),
-            ("soft", _) => Ok(Device::Cuda(CudaDevice::open_with(&[softgpu()], 0)?)),
-            ("cuda", Ok(ordinal)) => Ok(Device::Cuda(CudaDevice::open(ordinal)?)),
+            ("soft", _) => Ok(Device::Cuda { device: CudaDevice::open_with(&[softgpu()], 0)?, graph: self.graph() }),
             _ => Err(Failure::Usage(format!("--device {}: expected cpu or cuda[:N]", self.device))),
         }
+    }
+}
+
+impl DeviceArguments {
+    fn graph(&self) -> Option<CudaGraph> {
+        let new_shape = match self.new_shape {
+            Shapes::Refuse => NewShape::Refuse,
+            Shapes::Eager => NewShape::Eager,
+            Shapes::Record => NewShape::Record,
+        };
+        self.cuda_graph.then(|| CudaGraph { new_shape, compare: self.compare_graph, ..CudaGraph::default() })
     }
 }
 
@@ -57,7 +82,7 @@ impl Device {
     pub fn load(&self, threads: usize) -> Done<LoadOptions> {
         match self {
             Device::Cpu => Ok(LoadOptions::cpu(threads)?),
-            Device::Cuda(device) => Ok(LoadOptions::on(device)),
+            Device::Cuda { device, graph } => Ok(LoadOptions { cuda_graph: graph.clone(), ..LoadOptions::on(device) }),
         }
     }
 
@@ -65,10 +90,22 @@ impl Device {
     pub fn lower(&self) -> LowerOptions {
         let target = match self {
             Device::Cpu => "cpu".to_owned(),
-            Device::Cuda(device) => Architecture::of(device.device().compute_capability()).to_string(),
+            Device::Cuda { device, .. } => Architecture::of(device.device().compute_capability()).to_string(),
         };
         LowerOptions { targets: vec![target], ..LowerOptions::default() }
     }
+}
+
+/// What became of a method's graphs, in a line.
+pub fn describe_graphs(report: &CudaGraphReport) -> String {
+    let mut text = format!(
+        "CUDA graphs: {} recorded, {} replayed, {} nodes changed, {} plain calls, {} host reads, {} bytes on the device",
+        report.recordings, report.replays, report.patched_nodes, report.plain_calls, report.host_reads, report.bytes
+    );
+    if let Some(reason) = &report.off {
+        text.push_str(&format!("; off: {reason}"));
+    }
+    text
 }
 
 /// The driver that simulates a GPU: the file that `DOUSE_SOFTGPU` names, else the one beside the program, where the crate softgpu is built to.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use douse::{Argument, HostTensor, Method, MethodMeta, Result, Value, ValueKind};
 
-use super::device::DeviceArguments;
+use super::device::{DeviceArguments, describe_graphs};
 use super::failure::{Done, Failure};
 use super::source::{Source, example_value};
 use super::{inputs, output, random, show, tensors};
@@ -58,6 +58,9 @@ impl Run {
                     output::line(format_args!("input {i} ({}), written: {}", input.name, show::value(value)))?;
                 }
             }
+        }
+        if let Some(report) = method.cuda_graph_report() {
+            output::line(format_args!("{}", describe_graphs(&report)))?;
         }
         if let Some(path) = &self.output {
             tensors::write(path, named_outputs(&meta, outputs)?)?;

@@ -3,6 +3,7 @@
 mod case;
 mod compare;
 mod first_difference;
+mod replay;
 mod report;
 mod runner;
 

@@ -14,14 +14,21 @@ use douse_program::plan::Plan;
 use douse_program::target::{LibraryLaunches, library_steps};
 
 use super::Modules;
+use super::guard::Guards;
 use function::Writer;
 
 /// The launches of every library step.
 ///
 /// # Errors
 /// `NotSupported`, with its name, for a step that has no code for GPUs.
-pub(super) fn emit(plan: &Plan, ranges: &Ranges, arch: &str, modules: &mut Modules) -> Result<Vec<LibraryLaunches>> {
-    let mut writer = Writer::new(plan, ranges, modules);
+pub(super) fn emit(
+    plan: &Plan,
+    ranges: &Ranges,
+    arch: &str,
+    guards: &Guards<'_>,
+    modules: &mut Modules,
+) -> Result<Vec<LibraryLaunches>> {
+    let mut writer = Writer::new(plan, ranges, guards, modules);
     library_steps(plan)
         .into_iter()
         .map(|step| match step {
