@@ -61,7 +61,7 @@ impl DeviceArguments {
             ("cuda", Ok(ordinal)) => Ok(Device::Cuda { device: CudaDevice::open(ordinal)?, graph: self.graph() }),
             ("soft", _) if kind != self.device => Err(Failure::Usage("--device soft takes no number".into())),
             ("soft", _) => Ok(Device::Cuda { device: CudaDevice::open_with(&[softgpu()], 0)?, graph: self.graph() }),
-            _ => Err(Failure::Usage(format!("--device {}: expected cpu or cuda[:N]", self.device))),
+            _ => Err(Failure::Usage(format!("--device {}: expected cpu, cuda[:N] or soft", self.device))),
         }
     }
 }
