@@ -18,7 +18,7 @@ use crate::fuse::layout::is_dense;
 
 use super::args::Val;
 use super::guards;
-use super::importer::{ImportError, Importer, Unsupported, operator};
+use super::importer::{ImportError, Importer, Unsupported, is_idle, operator};
 use super::table;
 use super::tensor::Tensor;
 
@@ -53,7 +53,7 @@ fn missing_operators(program: &ExportedProgram) -> Vec<Unsupported> {
     let mut graphs: Vec<&Graph> = vec![&program.graph];
     while let Some(graph) = graphs.pop() {
         for node in &graph.nodes {
-            if !table::known(operator(node)) {
+            if !table::known(operator(node)) && !is_idle(node) {
                 probe.note_unsupported(&format!("operator {}", operator(node)), node);
             }
             graphs.extend(node.inputs.iter().filter_map(|input| match &input.arg {
