@@ -119,37 +119,46 @@ impl Slots {
     }
 }
 
-/// A method's memory and stream.
+/// What a method's calls use besides weights and state.
 #[derive(Debug)]
 pub(super) struct Room {
-    // Pinned memory and buffers go before the stream.
-    pub pinned: PinnedMemory,
-    /// How often pinned memory has moved.
-    pub pinning: u64,
-    pub values: Growing,
-    pub arena: Growing,
-    pub scratch: Growing,
-    /// Buffers whose size a call found out.
-    pub late: BTreeMap<BufferId, Growing>,
+    // Memory goes before the stream.
+    pub memory: Memory,
     /// Copies of state that a failed call would leave changed.
     pub snapshot: Growing,
-    pub stream: Stream,
+    /// The stream of calls that are given none.
+    pub own: Stream,
 }
 
 impl Room {
     pub fn new(device: &CudaDevice) -> Result<Room> {
-        Ok(Room {
+        let memory = Memory {
             pinned: device.device().pinned(ALIGNMENT)?,
             pinning: 0,
             values: Growing::default(),
             arena: Growing::default(),
             scratch: Growing::default(),
             late: BTreeMap::new(),
-            snapshot: Growing::default(),
-            stream: device.device().stream()?,
-        })
+        };
+        Ok(Room { memory, snapshot: Growing::default(), own: device.device().stream()? })
     }
+}
 
+/// The memory that a call's commands name.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub pinned: PinnedMemory,
+    /// How often pinned memory has moved.
+    pub pinning: u64,
+    /// Inputs, the control block, outputs.
+    pub values: Growing,
+    pub arena: Growing,
+    pub scratch: Growing,
+    /// Buffers whose size a call found out.
+    pub late: BTreeMap<BufferId, Growing>,
+}
+
+impl Memory {
     /// Room for a call's values and temporaries.
     pub fn prepare(
         &mut self,
