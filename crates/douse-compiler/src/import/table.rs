@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, attention, calculus, comparison, complex, control, convert, convolution, create, distance,
-    einsum, embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul, norm,
-    normalization, pad, pooling, quantized, random, rearrange, recurrent, reduce, resize, scan, scatter, search,
+    activation, arithmetic, attention, calculus, comparison, complex, control, convert, convolution, create, detection,
+    distance, einsum, embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul,
+    norm, normalization, pad, pooling, quantized, random, rearrange, recurrent, reduce, resize, scan, scatter, search,
     signal, softmax, sort, special, split, statistics, strided, unique, view,
 };
 
@@ -25,6 +25,7 @@ const FAMILIES: &[&[Row]] = &[
     convert::ROWS,
     convolution::ROWS,
     create::ROWS,
+    detection::ROWS,
     distance::ROWS,
     einsum::ROWS,
     embedding::ROWS,
