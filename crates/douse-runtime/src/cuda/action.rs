@@ -102,6 +102,8 @@ pub(super) struct Launched {
 pub(super) struct Actions {
     pub all: Vec<Action>,
     pub segments: usize,
+    /// Copies between the device and pinned memory, where there is little to copy.
+    pub copy: Function,
     /// Sets a condition of a graph: there where a branch or loop is the device's.
     pub set_condition: Option<Function>,
 }
@@ -120,6 +122,7 @@ pub(super) fn actions(plan: &Plan, target: &CudaTarget, modules: &[Arc<Module>])
     }
     let mut joiner = Joiner { plan, target, modules, guarded_copy: None, library: 0, segments: 0 };
     joiner.guarded_copy = target.guarded_copy.as_ref().map(|name| joiner.function(name)).transpose()?;
+    let copy = joiner.function(&target.copy)?;
     let set_condition = target.set_condition.as_ref().map(|name| joiner.function(name)).transpose()?;
     let mut region = Region::default();
     region.ops.push(Op::Upload);
@@ -128,7 +131,7 @@ pub(super) fn actions(plan: &Plan, target: &CudaTarget, modules: &[Arc<Module>])
     region.ops.push(Op::Download);
     joiner.end(&mut region, &mut all);
     match target.library.len() {
-        count if count == joiner.library => Ok(Actions { all, segments: joiner.segments, set_condition }),
+        count if count == joiner.library => Ok(Actions { all, segments: joiner.segments, copy, set_condition }),
         count => Err(Error::invalid_program(format!("code of {count} library steps for a plan of {}", joiner.library))),
     }
 }

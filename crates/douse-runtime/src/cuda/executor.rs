@@ -31,7 +31,7 @@ use crate::symbols::{counts, eval};
 pub(super) struct Prepared {
     pub plan: Arc<Plan>,
     pub device: CudaDevice,
-    actions: Actions,
+    pub actions: Actions,
     /// By buffer, of those that are constants.
     pub constants: Vec<Option<Place>>,
     /// Keeps the constants.
