@@ -10,6 +10,7 @@ mod index;
 mod kernel;
 mod library;
 mod names;
+mod row;
 mod strategy;
 mod vector;
 

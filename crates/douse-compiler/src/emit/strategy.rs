@@ -111,21 +111,74 @@ fn lanes(kernel: &Kernel, ranges: &Ranges) -> Lanes {
     }
 }
 
-/// Whether the loads of inner loops run along the last outer loop rather than along the last inner one.
+/// Whether the loads of inner loops run along the last outer loop rather than along an inner one.
 fn by_columns(kernel: &Kernel) -> bool {
-    let Some(column) = kernel.outer.len().checked_sub(1) else { return false };
-    let along = |index: &Expr, number: usize| index.affine(variable(number)).is_some_and(|(step, _)| step.is_int(1));
+    let outer = in_memory_order(kernel.outer.len(), 0, stored(kernel));
+    let Some(column) = outer.last() else { return false };
     let (mut columns, mut rows) = (0, 0);
     for stage in kernel.stages.iter().filter(|s| !s.inner.is_empty()) {
-        let last = kernel.outer.len() + stage.inner.len() - 1;
-        for inst in &stage.body {
-            if let Op::Load { index, .. } = &inst.op {
-                columns += u32::from(along(index, column));
-                rows += u32::from(along(index, last));
-            }
+        let inner = kernel.outer.len()..kernel.outer.len() + stage.inner.len();
+        for index in loaded(stage) {
+            columns += u32::from(runs_along(index, *column));
+            rows += u32::from(inner.clone().any(|number| runs_along(index, number)));
         }
     }
     columns > 0 && rows == 0
+}
+
+fn runs_along(index: &Expr, number: usize) -> bool {
+    index.affine(variable(number)).is_some_and(|(step, _)| step.is_int(1))
+}
+
+/// The indices of a kernel's stores.
+pub(super) fn stored(kernel: &Kernel) -> impl Iterator<Item = &Expr> {
+    kernel.stages.iter().flat_map(|s| &s.effects).filter_map(destination).map(|(_, index)| index)
+}
+
+/// The indices of a stage's loads.
+pub(super) fn loaded(stage: &Stage) -> impl Iterator<Item = &Expr> {
+    stage.body.iter().filter_map(|inst| match &inst.op {
+        Op::Load { index, .. } => Some(index),
+        _ => None,
+    })
+}
+
+/// The numbers of `count` loops from `first` on, in the order in which lanes take them: the last is one along which the first of these
+/// accesses that has neighbours finds them, so that lanes that are neighbours touch elements that are.
+pub(super) fn in_memory_order<'a>(count: usize, first: usize, indices: impl Iterator<Item = &'a Expr>) -> Vec<usize> {
+    let mut numbers: Vec<usize> = (first..first + count).collect();
+    let mut accesses = indices.filter_map(|index| numbers.iter().rposition(|number| runs_along(index, *number)));
+    if let Some(neighbours) = accesses.next() {
+        let number = numbers.remove(neighbours);
+        numbers.push(number);
+    }
+    numbers
+}
+
+/// The inner loops of a stage, by number and size, in the order in which lanes take them. Scans and updates go through their elements in the
+/// order in which they are.
+pub(super) fn inner_loops(kernel: &Kernel, stage: &Stage) -> Vec<(usize, Expr)> {
+    let first = kernel.outer.len();
+    let updates = stage.effects.iter().any(|e| matches!(e, Effect::Update { .. }));
+    let numbers = match scans(stage) || updates {
+        true => (first..first + stage.inner.len()).collect(),
+        false => in_memory_order(stage.inner.len(), first, loaded(stage)),
+    };
+    numbers.into_iter().filter_map(|number| Some((number, stage.inner.get(number - first)?.clone()))).collect()
+}
+
+/// How many threads' worth of points loops have, `points` at a time along the last.
+pub(super) fn count(loops: &[(usize, Expr)], points: i64) -> Expr {
+    let last = loops.len().saturating_sub(1);
+    let sizes = loops.iter().enumerate().map(|(k, (_, size))| match k == last {
+        true => size.ceil_div(&Expr::int(points)),
+        false => size.clone(),
+    });
+    sizes.fold(Expr::int(1), |product, size| &product * &size)
+}
+
+pub(super) fn scans(stage: &Stage) -> bool {
+    stage.effects.iter().any(|e| matches!(e, Effect::Scan { .. } | Effect::ArgScan { .. }))
 }
 
 /// Whether the changes an ordered kernel makes can be shared out by element: each point is one body, and nothing it loads is changed.

@@ -205,6 +205,17 @@ template <int N, class T> DEVICE Vector<T, N> load_vector(const T *p, int count)
   }
   return u.v;
 }
+// The same at an aligned place: all elements or zeros.
+template <int N, class T> DEVICE Vector<T, N> load_whole(const T *p, bool there) {
+  typedef Access<T, N> A;
+  union { Vector<T, N> v; typename A::Type chunk[A::COUNT]; } u;
+#pragma unroll
+  for (int i = 0; i < A::COUNT; ++i) {
+    u.chunk[i] = typename A::Type{};
+    if (there) u.chunk[i] = reinterpret_cast<const typename A::Type *>(p)[i];
+  }
+  return u.v;
+}
 template <int N, class T> DEVICE void store_vector(T *p, const Vector<T, N> &v, int count) {
   typedef Access<T, N> A;
   if (count >= N && A::aligned(p)) {
@@ -216,6 +227,12 @@ template <int N, class T> DEVICE void store_vector(T *p, const Vector<T, N> &v, 
 #pragma unroll
     for (int i = 0; i < N; ++i) if (i < count) p[i] = v.element[i];
   }
+}
+
+// The block's dynamic shared memory.
+DEVICE unsigned char *dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char dynamic_shared_memory[];
+  return dynamic_shared_memory;
 }
 
 // ---- Integers of index expressions ---------------------------------------------------------------------------------------

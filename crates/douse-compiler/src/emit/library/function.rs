@@ -37,14 +37,20 @@ pub(super) struct Draft<'a> {
 pub(super) struct Writer<'a> {
     plan: &'a Plan,
     pub indexer: Indexer,
+    shared_limit: i64,
     modules: &'a mut Modules,
     written: HashMap<String, (u32, String)>,
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(plan: &'a Plan, ranges: &Ranges, modules: &'a mut Modules) -> Writer<'a> {
+    pub fn new(plan: &'a Plan, ranges: &Ranges, arch: &str, modules: &'a mut Modules) -> Writer<'a> {
         let indexer = Indexer { ranges: ranges.clone() };
-        Writer { plan, indexer, modules, written: HashMap::new() }
+        Writer { plan, indexer, shared_limit: shared_limit(arch), modules, written: HashMap::new() }
+    }
+
+    /// Bytes of shared memory that a block may have; so many in all, together, may the blocks of a multiprocessor.
+    pub fn shared_limit(&self) -> i64 {
+        self.shared_limit
     }
 
     pub fn dtype(&self, view: &View) -> Result<DType> {
@@ -145,6 +151,16 @@ impl<'a> Writer<'a> {
         };
         Ok(LibraryLaunch { launch, buffers: draft.arguments.iter().map(|a| a.view.buffer).collect() })
     }
+}
+
+/// CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". PTX runs on every architecture, so it gets the least.
+fn shared_limit(arch: &str) -> i64 {
+    let kilobytes = match arch.strip_prefix("sm_").map(|rest| rest.trim_end_matches(['a', 'f'])) {
+        Some("80" | "87") => 163,
+        Some("90" | "100" | "101" | "103" | "110") => 227,
+        _ => 99,
+    };
+    kilobytes * 1024
 }
 
 /// The last size or stride but `from_end`.

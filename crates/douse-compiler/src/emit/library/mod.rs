@@ -4,6 +4,7 @@ mod attention;
 mod convolution;
 mod function;
 mod matmul;
+mod product;
 mod search;
 mod sort;
 
@@ -13,7 +14,7 @@ use douse_program::library::Library;
 use douse_program::plan::Plan;
 use douse_program::target::{LibraryLaunches, library_steps};
 
-use super::Modules;
+use super::{Modules, names};
 use function::Writer;
 
 /// The launches of every library step.
@@ -21,7 +22,7 @@ use function::Writer;
 /// # Errors
 /// `NotSupported`, with its name, for a step that has no code for GPUs.
 pub(super) fn emit(plan: &Plan, ranges: &Ranges, arch: &str, modules: &mut Modules) -> Result<Vec<LibraryLaunches>> {
-    let mut writer = Writer::new(plan, ranges, modules);
+    let mut writer = Writer::new(plan, ranges, arch, modules);
     library_steps(plan)
         .into_iter()
         .map(|step| match step {
