@@ -374,6 +374,109 @@ def repeated_outputs():
     return forward, [(torch.randn(2, 3),)]
 
 
+class WritesWeights(nn.Module):
+    """Writes a parameter, as a running mean that is not a buffer does."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.arange(3.0), requires_grad=False)
+        self.register_buffer("kept", torch.ones(3))
+
+    def forward(self, x):
+        self.scale.add_(1)
+        return self.scale * x + self.kept
+
+
+@case()
+def writes_weights():
+    return WritesWeights(), [(torch.randn(3),) for _ in range(3)]
+
+
+class StridedViews(nn.Module):
+    """The buffers are parts of one storage, as those of a flattened module are."""
+
+    def __init__(self):
+        super().__init__()
+        whole = torch.arange(12.0)
+        self.register_buffer("low", whole[:4])
+        self.register_buffer("high", whole[4:10])
+
+    def forward(self, x):
+        y, z = x.clone(), x[3:]
+        y[2:].as_strided((3,), (2,)).fill_(9)
+        part = self.high.as_strided((2,), (2,)), self.high.as_strided((2,), (3,), 5)
+        return y, z.as_strided((2,), (1,)), z.as_strided((2,), (1,), 1), x.view(3, 4)[1:].as_strided((2, 2), (1, 4)), part, self.low
+
+
+@case()
+def strided_views():
+    return StridedViews(), [(torch.arange(12.0),)]
+
+
+@case()
+def views_in_place():
+    def forward(x):
+        y = x.clone()
+        z = y.view(3, 3)
+        y.swapaxes_(0, 1)
+        y[0] = 5
+        w = z.clone()
+        flat = w.view(-1)
+        w.swapdims_(0, 1).unsqueeze_(0).squeeze_(0).t_()
+        return y, z, w, flat
+
+    return forward, [(torch.arange(9.0).view(3, 3),)]
+
+
+@case(x={0: torch.export.Dim("n")}, step=None)
+def sizes_from_data():
+    """Sizes that fall as a count grows, and kernels that need a number read between them."""
+
+    def forward(x, step):
+        picked = x[x > 3]
+        rest = torch.ones(x.shape[0] - picked.shape[0])
+        part = torch.ones(picked.shape[0] % 5)
+        k = step.item()
+        torch._check(k > 0)
+        torch._check(k < 100)
+        y = x.exp()
+        sums = y.sum() + k, (y * k).sum(), rest.cumsum(0).flip(0).sort()[0], part.cumsum(0).flip(0)
+        where = (y > 20).nonzero()[:, 0]
+        return y, sums, y[where] * 2, y * where.shape[0], picked
+
+    x, step = torch.arange(12.0) / 2, torch.tensor(3)
+    refusals = [refused("a check of the program", x, torch.tensor(0))]
+    return forward, [(x, step), (x * 0, step), *refusals, (x + 9, torch.tensor(99)), (x[:5], step)]
+
+
+@case()
+def clamps_of_integers():
+    def forward(x, y):
+        free = [x.clamp(min=-3), x.clamp(max=300), x.clamp(-3, 9), F.hardtanh(x, -300, 6), x.clamp_(min=-1)]
+        return *free, y.clamp(-300, 300), y.clamp(-128, 127), y.clamp(max=-7)
+
+    return forward, [(torch.tensor([0, 5, 255], dtype=torch.uint8), torch.tensor([-128, 0, 127], dtype=torch.int8))]
+
+
+@case(x={0: torch.export.Dim.AUTO})
+def nothing_has_no_extreme():
+    def forward(x):
+        return x.amax(0), x.max(), x.argmin(0), x.min(0), torch.aminmax(x), x.unfold(0, 2, 1)
+
+    x = torch.randn(4)
+    return forward, [(x,), refused("no element", x[:0]), refused("no window of two", x[:1]), (x[:3],)]
+
+
+@case(x={0: torch.export.Dim("n")})
+def indices_into_nothing():
+    def forward(x):
+        index = torch.tensor([0, -1])
+        return x[index], x.take(index), x.index_add(0, index + 1, torch.ones(2)), x.sum()
+
+    x = torch.randn(4)
+    return forward, [(x,), refused("no element", x[:0]), (x[:2],)]
+
+
 def main():
     for name in sys.argv[1:] or CASES:
         record(name, *CASES[name])

@@ -168,6 +168,13 @@ impl DType {
         self.row().signed
     }
 
+    /// The least and the greatest value of an integer dtype.
+    pub fn int_range(self) -> Option<(i128, i128)> {
+        let bits = 8 * self.size() as u32;
+        let half = 1i128 << (bits - 1);
+        self.is_int().then_some(if self.is_signed() { (-half, half - 1) } else { (0, 2 * half - 1) })
+    }
+
     /// A float of 16 bits or fewer, whose arithmetic is done in float32.
     pub fn is_reduced_float(self) -> bool {
         self.is_float() && self.size() < 4

@@ -27,6 +27,7 @@ pub mod nvrtc;
 
 pub use arch::Architecture;
 pub use driver::device::{Attribute, Device};
+pub use driver::graph::{Chain, Condition, Exec, Graph, Node, Transfer};
 pub use driver::memory::{DeviceMemory, PinnedMemory, Place};
 pub use driver::module::{Argument, Function, FunctionAttribute, Grid, Module};
 pub use driver::stream::{Event, Stream};

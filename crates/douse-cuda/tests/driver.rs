@@ -5,7 +5,7 @@
 mod fake;
 
 use douse_core::Code;
-use douse_cuda::{Argument, Driver, Grid};
+use douse_cuda::{Argument, Chain, Condition, Driver, Exec, Graph, Grid, Transfer};
 use fake::Fake;
 
 #[test]
@@ -39,6 +39,72 @@ fn memory_streams_and_launches_work_and_nothing_stays() {
     })
     .join()
     .unwrap();
+    fake.assert_clean();
+}
+
+#[test]
+fn graphs_run_branches_and_loops_and_take_other_arguments() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let module = device.load(b"code").unwrap();
+    let function = |name: &str| module.function(name).unwrap();
+    // Floats: a counter, its limit, and another counter; then a predicate and the error flag.
+    let memory = device.allocate(64).unwrap();
+    let part = |range: std::ops::Range<usize>| memory.part(range).unwrap();
+    let [counter, limit, other] = [part(0..4), part(4..8), part(8..12)];
+    let (predicate, flag) = (part(12..13), part(16..40));
+    let mut pinned = device.pinned(64).unwrap();
+    pinned.write(4, &3f32.to_le_bytes()).unwrap();
+    let grid = Grid { blocks: [1; 3], threads: [1; 3], shared: 0 };
+    let places = |places: &[douse_cuda::Place]| places.iter().copied().map(Argument::Place).collect::<Vec<_>>();
+
+    // while counter < limit { counter += 1 }; if counter < limit { other += 1 } else { other += 1; other += 1 }
+    let mut graph = device.graph().unwrap();
+    let mut chain = graph.chain();
+    graph.transfer(&mut chain, Transfer::Upload { from: &pinned, start: 0, to: part(0..40) }).unwrap();
+    let less = places(&[counter, limit, predicate]);
+    let decide = |graph: &mut Graph, chain: &mut Chain, condition: Condition| {
+        graph.launch(chain, &function("less"), &grid, &less).unwrap();
+        let arguments = [Argument::Place(predicate), condition.argument(), Argument::Place(flag)];
+        graph.launch(chain, &function("condition"), &grid, &arguments).unwrap();
+    };
+    let again = graph.condition().unwrap();
+    decide(&mut graph, &mut chain, again);
+    let mut body = graph.repeat(&mut chain, again).unwrap();
+    graph.launch(&mut body, &function("count"), &grid, &places(&[counter])).unwrap();
+    decide(&mut graph, &mut body, again);
+    let condition = graph.condition().unwrap();
+    decide(&mut graph, &mut chain, condition);
+    let [mut then, mut otherwise] = graph.branch(&mut chain, condition).unwrap();
+    graph.launch(&mut then, &function("count"), &grid, &places(&[other])).unwrap();
+    graph.launch(&mut otherwise, &function("count"), &grid, &places(&[other])).unwrap();
+    let last = graph.launch(&mut otherwise, &function("count"), &grid, &places(&[other])).unwrap();
+    let download = Transfer::Download { from: part(0..12), to: &pinned, start: 40 };
+    let copied = graph.transfer(&mut chain, download).unwrap();
+    let nothing = Transfer::Within { from: part(0..0), to: part(4..4) };
+    assert!(graph.transfer(&mut chain, nothing).is_err());
+
+    let mut exec = graph.instantiate().unwrap();
+    exec.upload(&stream).unwrap();
+    let results = |exec: &Exec| {
+        exec.launch(&stream).unwrap();
+        stream.synchronize().unwrap();
+        let mut bytes = [0; 12];
+        pinned.read(40, &mut bytes).unwrap();
+        [0, 4, 8].map(|at| f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()))
+    };
+    assert_eq!(results(&exec), [3.0, 3.0, 2.0]);
+    assert_eq!(results(&exec), [3.0, 3.0, 2.0]);
+    exec.set_launch(last, &function("count"), &grid, &places(&[limit])).unwrap();
+    assert_eq!(results(&exec), [3.0, 4.0, 1.0]);
+    let elsewhere = Transfer::Download { from: part(0..12), to: &pinned, start: 20 };
+    exec.set_transfer(copied, elsewhere).unwrap();
+    assert_eq!(results(&exec), [3.0, 4.0, 1.0], "the old bytes stay");
+    // The graph keeps what its nodes name.
+    drop((module, pinned));
+    exec.launch(&stream).unwrap();
+    drop((exec, memory, stream, device));
     fake.assert_clean();
 }
 

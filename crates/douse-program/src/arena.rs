@@ -1,5 +1,6 @@
 //! Sizes of buffers, and places of temporaries.
 
+use crate::bounds::ranges;
 use crate::place::{Interval, place};
 use crate::plan::{BufferKind, Plan};
 use douse_core::sym::{Expr, Symbol};
@@ -47,30 +48,64 @@ impl Layout {
     }
 }
 
-/// Bytes of a buffer, by the bounds of symbols that are not known yet; `None` where there is no bound.
+/// Bytes of a buffer, the most that there can be while some of its symbols are not known yet; `None` where there is no bound.
 ///
 /// # Errors
 /// As [`Layout::update`].
 pub fn bytes(plan: &Plan, buffer: usize, symbols: &[Option<i64>]) -> Result<Option<usize>> {
     let Some(buffer) = plan.buffers.get(buffer) else { return Ok(None) };
-    let Some(elements) = bounded(plan, &buffer.elements, symbols, 0) else { return Ok(None) };
+    let Some(elements) = most(plan, &buffer.elements, symbols) else { return Ok(None) };
     let elements = usize::try_from(elements)
         .map_err(|_| Error::invalid_argument(format!("a tensor would have {elements} elements")))?;
     elements.checked_mul(buffer.dtype.size()).map(Some).ok_or_else(too_large)
 }
 
-/// The value of an expression, or the most it can be. A size grows with its symbols, so a bound takes a symbol's place.
-fn bounded(plan: &Plan, expr: &Expr, symbols: &[Option<i64>], depth: usize) -> Option<i64> {
-    expr.eval(&|symbol| match symbol {
-        Symbol::Size(i) => symbols.get(i as usize).copied().flatten().or_else(|| {
-            // A bound is over earlier symbols, so this ends; the depth is for files that say otherwise.
-            let bound = plan.symbols.get(i as usize)?.bound.as_ref()?;
-            (depth < plan.symbols.len()).then(|| bounded(plan, bound, symbols, depth + 1)).flatten()
-        }),
+/// The value of an expression, or the most it can be. A size may fall as a count grows (what a mask leaves out), so that the greatest
+/// values of the symbols do not give it.
+fn most(plan: &Plan, expr: &Expr, symbols: &[Option<i64>]) -> Option<i64> {
+    let known = |n: u32| symbols.get(n as usize).copied().flatten();
+    let value = expr.eval(&|symbol| match symbol {
+        Symbol::Size(n) => known(n),
         _ => None,
+    });
+    value.or_else(|| {
+        let mut ranges = ranges(plan);
+        for n in 0..plan.symbols.len() as u32 {
+            if let Some(value) = known(n) {
+                ranges.set(Symbol::Size(n), Some(value), Some(Expr::int(value)));
+            }
+        }
+        ranges.max(expr)
     })
 }
 
 fn too_large() -> Error {
     Error::new(Code::MemoryAllocationFailed, "a tensor would not fit the address space")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{self, expr};
+
+    #[test]
+    fn a_size_that_falls_as_a_count_grows_gets_room_for_all() {
+        // Of the sample's symbols, s1 is set by a step.
+        let mut plan = sample::plan();
+        let (unknown, known) = (&[Some(12), None], &[Some(12), Some(5)]);
+        plan.symbols[1].min = Some(0);
+        plan.symbols[1].max = None;
+        plan.symbols[1].bound = Some(expr("s0"));
+        for (elements, most, exactly) in
+            [("s1", 12, 5), ("s0 - s1", 12, 7), ("mod(s1, 5)", 4, 0), ("3*s1 + 1", 37, 16), ("max(s1, s0 - s1)", 12, 7)]
+        {
+            plan.buffers[0].elements = expr(elements);
+            let size = plan.buffers[0].dtype.size();
+            assert_eq!(bytes(&plan, 0, unknown).unwrap(), Some(most * size), "{elements}");
+            assert_eq!(bytes(&plan, 0, known).unwrap(), Some(exactly * size), "{elements}");
+        }
+        plan.symbols[1].min = None;
+        plan.buffers[0].elements = expr("s0 - s1");
+        assert_eq!(bytes(&plan, 0, unknown).unwrap(), None);
+    }
 }

@@ -60,14 +60,8 @@ impl Kernel {
         for stage in &self.stages {
             stage.inner.iter().for_each(|e| e.visit(&mut note));
             for inst in &stage.body {
-                match &inst.op {
-                    Op::Index(e)
-                    | Op::Load { index: e, .. }
-                    | Op::Check { size: e, .. }
-                    | Op::Random { index: e, .. } => {
-                        e.visit(&mut note);
-                    }
-                    _ => {}
+                if let Some(expr) = inst.op.expr() {
+                    expr.visit(&mut note);
                 }
             }
             for effect in &stage.effects {
@@ -150,6 +144,19 @@ pub enum Op {
         index: Expr,
         word: u8,
     },
+}
+
+impl Op {
+    /// The expression over loops and sizes that is part of it.
+    pub fn expr(&self) -> Option<&Expr> {
+        match self {
+            Op::Index(expr)
+            | Op::Load { index: expr, .. }
+            | Op::Check { size: expr, .. }
+            | Op::Random { index: expr, .. } => Some(expr),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -310,31 +310,26 @@ impl Writer<'_> {
                 None => Vectors::none(),
             };
             match self.row.as_ref().filter(|row| row.is_for(stage)).map(|row| row.steps) {
-                Some(steps) => self.over_row(stage, &inner, &vectors, steps)?,
+                Some(steps) => self.begin_step(stage, &inner, &vectors, steps),
                 None => {
                     let count = strategy::count(&inner, vectors.points());
                     let indexer = self.indexer(stage);
-                    let (width, count) = (indexer.width(&count).name(), indexer.write(&count));
+                    // The last step of the loop goes beyond the count.
+                    let width = indexer.width(&(&count + self.lanes.count())).name();
+                    let count = indexer.write(&count);
                     self.out.line(format!("for ({width} q = Lanes::lane(); q < {count}; q += Lanes::COUNT) {{"));
                     self.declare(&inner, "q", vectors.points());
-                    self.points(stage, &inner, &vectors, Acting::All)?;
-                    self.out.line("}");
                 }
             }
+            self.points(stage, &inner, &vectors, Acting::All)?;
+            self.out.line("}");
             self.locals(stage, true)?;
         }
         self.out.line("}");
         Ok(())
     }
 
-    /// The inner loops of a stage of the row, in as many steps as there are registers for.
-    fn over_row(&mut self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors, steps: i64) -> Result<()> {
-        self.begin_step(stage, inner, vectors, steps);
-        self.points(stage, inner, vectors, Acting::All)?;
-        self.out.line("}");
-        Ok(())
-    }
-
+    /// Begins a step of the loop over the row, which is written out.
     fn begin_step(&mut self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors, steps: i64) {
         let count = self.indexer(stage).write(&strategy::count(inner, vectors.points()));
         self.out.line("#pragma unroll");

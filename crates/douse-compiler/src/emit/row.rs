@@ -51,7 +51,9 @@ impl Row {
             };
             row.stages.push(stage.clone());
             for number in vectors.loads() {
-                let Some(Op::Load { param, index, .. }) = stage.body.get(*number).map(|inst| &inst.op) else { continue };
+                let Some(Op::Load { param, index, .. }) = stage.body.get(*number).map(|inst| &inst.op) else {
+                    continue;
+                };
                 match loads.iter_mut().find(|(p, i, _)| p == param && i == index) {
                     Some((_, _, times)) => *times += 1,
                     None => loads.push((*param, index.clone(), 1)),

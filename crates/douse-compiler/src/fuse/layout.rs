@@ -130,7 +130,9 @@ impl Layouts {
                 && match &node.op {
                     Op::Convolution(_) => half,
                     Op::Move { map, .. } => node.operands.first().is_some_and(is_last) && same_channels(map),
-                    Op::Reduce { dims, .. } => node.operands.first().is_some_and(is_last) && dims.iter().all(|d| *d >= 2),
+                    Op::Reduce { dims, .. } => {
+                        node.operands.first().is_some_and(is_last) && dims.iter().all(|d| *d >= 2)
+                    }
                     op => op.is_elementwise() && node.operands.iter().any(|v| is_last(v) && graph.shape(*v) == shape),
                 };
             if suits {

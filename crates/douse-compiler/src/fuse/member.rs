@@ -74,6 +74,24 @@ impl Member {
             ProtoOp::Core(_) => None,
         })
     }
+
+    /// Numbers of the sizes that it mentions, repeats included.
+    pub fn symbols(&self) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut note = |symbol| {
+            if let Symbol::Size(n) = symbol {
+                found.push(n);
+            }
+        };
+        self.loops.iter().for_each(|e| e.visit(&mut note));
+        for proto in &self.body {
+            match &proto.op {
+                ProtoOp::Read { at, .. } => at.iter().for_each(|e| e.visit(&mut note)),
+                ProtoOp::Core(op) => op.expr().into_iter().for_each(|e| e.visit(&mut note)),
+            }
+        }
+        found
+    }
 }
 
 /// Builds bodies.

@@ -7,6 +7,7 @@ use douse_core::sym::Expr;
 use douse_core::{Error, Result, Scalar};
 
 use super::args::{Args, Val};
+use super::arithmetic::binds;
 use super::formula::Formula;
 use super::importer::{Importer, Row};
 
@@ -67,9 +68,13 @@ fn relu(imp: &mut Importer, a: &Args) -> Result<Val> {
 
 /// min(max(x, low), high) in the tensor's dtype.
 fn bounded(imp: &mut Importer, a: &Args, low: Scalar, high: Scalar) -> Result<Val> {
-    let x = imp.value(a, "self")?;
-    let x = imp.b.binary_scalar(Binary::Maximum, x, low)?;
-    Ok(imp.b.binary_scalar(Binary::Minimum, x, high)?.into())
+    let mut x = imp.value(a, "self")?;
+    for (op, bound) in [(Binary::Maximum, low), (Binary::Minimum, high)] {
+        if binds(a, op, bound, imp.b.dtype(x))? {
+            x = imp.b.binary_scalar(op, x, bound)?;
+        }
+    }
+    Ok(x.into())
 }
 
 /// Hendrycks and Gimpel, "Gaussian error linear units" (2016): exact, or by the hyperbolic tangent.

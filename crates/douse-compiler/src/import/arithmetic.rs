@@ -4,7 +4,7 @@ use std::f64::consts::LN_2;
 
 use douse_core::pointwise::{Binary, Unary};
 use douse_core::sym::Expr;
-use douse_core::{DType, Result, Scalar};
+use douse_core::{DType, Error, Result, Scalar};
 use douse_ir::Value;
 
 use super::args::{Args, Number, Val};
@@ -343,12 +343,38 @@ fn clamp(imp: &mut Importer, a: &Args) -> Result<Val> {
     let dtype = imp.result_type(a, &names)?;
     let mut x = imp.operand(a, "self", dtype)?;
     for (name, op) in [("min", Binary::Maximum), ("max", Binary::Minimum)] {
-        if a.has(name) {
+        let bounds = match a.get(name) {
+            None => false,
+            Some(Val::Tensor(_)) => true,
+            Some(_) => match a.number(name)? {
+                Number::Scalar(bound) => binds(a, op, bound, dtype)?,
+                _ => true,
+            },
+        };
+        if bounds {
             let bound = imp.operand(a, name, dtype)?;
             x = imp.b.binary(op, x, bound)?;
         }
     }
     Ok(x.into())
+}
+
+/// Whether a number that is a bound from below (`Maximum`) or above (`Minimum`) excludes any value of an integer dtype. One that excludes all
+/// of them is refused, as eager refuses it.
+pub fn binds(a: &Args, op: Binary, bound: Scalar, dtype: DType) -> Result<bool> {
+    let Some((least, greatest)) = dtype.int_range() else { return Ok(true) };
+    let number = match bound {
+        Scalar::Float(f) => f as i128,
+        other => i128::from(other.to_i64()),
+    };
+    let (free, never) = match op {
+        Binary::Maximum => (number <= least, number > greatest),
+        _ => (number >= greatest, number < least),
+    };
+    if never {
+        return Err(Error::invalid_program(format!("{}: the bound {bound} lies outside of {dtype}", a.target)));
+    }
+    Ok(!free)
 }
 
 /// self + value * tensor1 * tensor2, or over tensor2.

@@ -6,9 +6,9 @@ use douse_core::{DType, Result, Scalar};
 use douse_ir::Value;
 
 use super::args::{Args, Number, Val};
+use super::convert::converted;
 use super::importer::{Importer, Row};
 use super::pointwise::as_float;
-use super::view::converted;
 
 pub const ROWS: &[Row] = &[
     ("aten.diff.default", diff),

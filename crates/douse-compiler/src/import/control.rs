@@ -366,10 +366,21 @@ fn iteration(
     };
     let block = imp.b.close_block(results);
     imp.close_scope(start);
+    if draws(imp, &block) {
+        return Err(a.unsupported("a loop that draws random numbers, the same in each round,"));
+    }
     if imp.storages.iter().zip(&versions).any(|(s, version)| s.version != *version) {
         return Err(a.unsupported("a loop that writes a tensor of the outside"));
     }
     Ok(block)
+}
+
+/// Whether a block draws random numbers. A draw is of a place in the program, so that every round of a loop would draw the same.
+fn draws(imp: &Importer, block: &Block) -> bool {
+    block.nodes.iter().any(|id| {
+        let op = &imp.b.module.graph.node(*id).op;
+        matches!(op, Op::Random { .. }) || op.blocks().iter().any(|inner| draws(imp, inner))
+    })
 }
 
 /// The length of the first dimension that several tensors share.
@@ -449,4 +460,25 @@ fn associative_scan(imp: &mut Importer, a: &Args) -> Result<Val> {
         steps.push(outputs);
     }
     stacked(imp, a, &steps).map(Val::List)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use douse_ir::{Builder, Module};
+
+    #[test]
+    fn a_draw_in_a_branch_of_a_loop_is_found() {
+        let mut imp = Importer::new(Builder::new(Module::default()));
+        imp.b.open_block(&[]);
+        imp.b.open_block(&[]);
+        let without = imp.b.close_block(vec![]);
+        imp.b.open_block(&[]);
+        imp.b.random(vec![], 1);
+        let with = imp.b.close_block(vec![]);
+        assert!(!draws(&imp, &without));
+        imp.b.push(Op::IfCond { cond: Cond::Bool(true), then: without, otherwise: with }, vec![], vec![]);
+        let body = imp.b.close_block(vec![]);
+        assert!(draws(&imp, &body));
+    }
 }

@@ -3,6 +3,7 @@
 //! Integers are expressions over symbols; what is read from a tensor is a new symbol. Floats and bools that come from data stay on the
 //! device as 0-d values, and are read only where an integer or a condition of the host is made of them.
 
+use douse_core::math::float;
 use douse_core::pointwise::{Binary, Unary};
 use douse_core::sym::{Compare, Cond, Expr, Symbol};
 use douse_core::{DType, Error, Result, Scalar};
@@ -10,7 +11,8 @@ use douse_ir::{Op, Value};
 
 use super::args::{Args, Val};
 use super::importer::{Importer, Row};
-use super::tensor::{Step, contiguous_strides};
+use super::strided::storage_offset;
+use super::tensor::contiguous_strides;
 
 pub const ROWS: &[Row] = &[
     ("aten.sym_size.int", sym_size),
@@ -94,34 +96,9 @@ fn sym_stride(imp: &mut Importer, a: &Args) -> Result<Val> {
     strides.get(dim).cloned().map(Val::Int).ok_or_else(|| a.wrong("dim", "a dimension of the tensor"))
 }
 
-/// The place of a tensor's first element among those of its storage.
 fn sym_storage_offset(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
-    let info = imp.info(t).clone();
-    let root = imp.storages[info.storage].root;
-    let whole = imp.tensors.iter().find(|other| other.storage == info.storage && other.path.is_empty());
-    let strides = whole.and_then(|w| w.strides.clone());
-    let strides = strides.unwrap_or_else(|| contiguous_strides(imp.b.shape(root)));
-    // The first element's coordinates, from the tensor up to the root; those that are missing are 0.
-    let mut at: Vec<Expr> = vec![];
-    for step in info.path.iter().rev() {
-        match step {
-            Step::Move { map, .. } => {
-                let first = |s: Symbol| match s {
-                    Symbol::Loop(i) => Some(at.get(i as usize).cloned().unwrap_or_default()),
-                    _ => None,
-                };
-                at = map.iter().map(|e| e.substitute(&first)).collect();
-            }
-            Step::Reshape { .. } if at.iter().all(|e| e.is_int(0)) => at = vec![],
-            Step::Bitcast { .. } | Step::Conjugate => {}
-            Step::Reshape { .. } => return Err(a.unsupported("the storage offset of a reshaped view")),
-        }
-    }
-    if imp.is_complex(t) {
-        return Err(a.unsupported("the storage offset of a complex tensor"));
-    }
-    Ok(Val::Int(at.iter().zip(&strides).fold(Expr::int(0), |sum, (e, stride)| &sum + &(e * stride))))
+    storage_offset(imp, a, t).map(Val::Int)
 }
 
 /// The one element as a number of the program.
@@ -339,9 +316,8 @@ const ADD: Arithmetic = Arithmetic { integers: |x, y| x + y, floats: |x, y| x + 
 const SUB: Arithmetic = Arithmetic { integers: |x, y| x - y, floats: |x, y| x - y, values: Binary::Sub };
 const MUL: Arithmetic = Arithmetic { integers: |x, y| x * y, floats: |x, y| x * y, values: Binary::Mul };
 const FLOOR_DIV: Arithmetic =
-    Arithmetic { integers: Expr::floor_div, floats: |x, y| (x / y).floor(), values: Binary::FloorDivide };
-const MOD: Arithmetic =
-    Arithmetic { integers: Expr::modulo, floats: |x, y| x - y * (x / y).floor(), values: Binary::Remainder };
+    Arithmetic { integers: Expr::floor_div, floats: float::floor_divide, values: Binary::FloorDivide };
+const MOD: Arithmetic = Arithmetic { integers: Expr::modulo, floats: float::remainder, values: Binary::Remainder };
 const MAX: Arithmetic = Arithmetic { integers: Expr::maximum, floats: f64::max, values: Binary::Maximum };
 const MIN: Arithmetic = Arithmetic { integers: Expr::minimum, floats: f64::min, values: Binary::Minimum };
 

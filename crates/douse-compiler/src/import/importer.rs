@@ -293,6 +293,12 @@ impl Importer {
         if let Some(functional) = in_place(target).and_then(|name| table::find(&name)) {
             let written = args.tensor("self")?;
             let result = functional(self, args)?;
+            // An in-place view operator (`squeeze_`) changes what the name stands for: later uses name the result, which shares the storage.
+            if let Val::Tensor(view) = result {
+                if self.info(view).storage == self.info(written).storage {
+                    return Ok(Val::Tensor(view));
+                }
+            }
             let value = self.result_value(result)?;
             self.write_cast(written, value)?;
             return Ok(Val::Tensor(written));

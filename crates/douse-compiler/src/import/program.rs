@@ -66,12 +66,10 @@ fn missing_operators(program: &ExportedProgram) -> Vec<Unsupported> {
 /// What import keeps of the signature between inputs and outputs.
 #[derive(Default)]
 struct Signature {
-    /// Tensors of buffers and written inputs, by name: fully qualified, or the graph's.
+    /// Tensors of weights and inputs, by name: fully qualified, or the graph's.
     targets: HashMap<String, Tensor>,
     /// The tensor of each payload that was opened, by storage and layout, for ties.
-    tied: Vec<(TensorData, Tensor, bool)>,
-    /// Names of the states, in order, with the constant that each is if nothing writes it.
-    states: Vec<u32>,
+    tied: Vec<(TensorData, Tensor)>,
 }
 
 fn fixed(value: &ConstantValue) -> Fixed {
@@ -119,10 +117,9 @@ impl Signature {
                     imp.env.insert(name.clone(), constant_val(value));
                     number += 1;
                 }
-                InputSpec::Parameter { arg, fqn } | InputSpec::TensorConstant { arg, fqn } => {
-                    self.weight(imp, program, arg, fqn, false)?;
-                }
-                InputSpec::Buffer { arg, fqn, .. } => self.weight(imp, program, arg, fqn, true)?,
+                InputSpec::Parameter { arg, fqn }
+                | InputSpec::TensorConstant { arg, fqn }
+                | InputSpec::Buffer { arg, fqn, .. } => self.weight(imp, program, arg, fqn)?,
                 InputSpec::CustomObj { fqn, .. } => {
                     return Err(Error::not_supported(format!("the custom object {fqn}")));
                 }
@@ -265,27 +262,21 @@ impl Signature {
         Ok(())
     }
 
-    /// A parameter, buffer or constant. Buffers begin as states; those that nothing writes become constants at the end.
-    fn weight(
-        &mut self,
-        imp: &mut Importer,
-        program: &ExportedProgram,
-        arg: &str,
-        fqn: &str,
-        buffer: bool,
-    ) -> Result<()> {
+    /// A parameter, buffer or constant. All begin as states, since a program may write any of them; those that nothing writes become
+    /// constants at the end.
+    fn weight(&mut self, imp: &mut Importer, program: &ExportedProgram, arg: &str, fqn: &str) -> Result<()> {
         let data = program
             .tensors
             .get(fqn)
             .ok_or_else(|| Error::invalid_program(format!("the file has no data for {fqn}")))?;
-        let same = |(other, ..): &&(TensorData, Tensor, bool)| {
+        let same = |(other, _): &&(TensorData, Tensor)| {
             other.storage().id == data.storage().id
                 && other.storage_offset() == data.storage_offset()
                 && other.sizes() == data.sizes()
                 && other.strides() == data.strides()
                 && other.dtype() == data.dtype()
         };
-        if let Some((_, tensor, _)) = self.tied.iter().find(same) {
+        if let Some((_, tensor)) = self.tied.iter().find(same) {
             let tensor = imp.alias(*tensor);
             imp.env.insert(arg.to_string(), Val::Tensor(tensor));
             self.targets.insert(fqn.to_string(), tensor);
@@ -297,26 +288,19 @@ impl Signature {
             shape.push(Expr::int(2));
         }
         let dtype = data.dtype().real();
-        let root = if buffer {
-            let number = imp.b.module.states.len() as u32;
-            let state = StateDecl { name: fqn.to_string(), dtype, sizes: shape.clone(), initial: dense.bytes };
-            imp.b.module.states.push(state);
-            self.states.push(number);
-            imp.b.state(number, dtype, shape)
-        } else {
-            let number = imp.b.module.constants.len() as u32;
-            imp.b.module.constants.push(Constant { name: fqn.to_string(), bytes: dense.bytes });
-            imp.b.constant(number, dtype, shape)
-        };
-        let target = buffer.then(|| WriteTarget::State(imp.b.module.states.len() as u32 - 1));
-        let mut tensor = imp.new_storage(root, data.dtype(), target);
+        let number = imp.b.module.states.len() as u32;
+        let state = StateDecl { name: fqn.to_string(), dtype, sizes: shape.clone(), initial: dense.bytes };
+        imp.b.module.states.push(state);
+        let root = imp.b.state(number, dtype, shape);
+        let mut tensor = imp.new_storage(root, data.dtype(), Some(WriteTarget::State(number)));
+        imp.set_storage_start(tensor, data.storage_offset() as i64);
         if let Some(dims) = dense.dims {
             tensor = imp.permuted(tensor, &dims)?;
         }
         imp.set_strides(tensor, data.strides().iter().map(|s| Expr::int(*s as i64)).collect());
         imp.env.insert(arg.to_string(), Val::Tensor(tensor));
         self.targets.insert(fqn.to_string(), tensor);
-        self.tied.push((data.clone(), tensor, buffer));
+        self.tied.push((data.clone(), tensor));
         Ok(())
     }
 
@@ -327,7 +311,9 @@ impl Signature {
                     let kind = self.user_output(imp, arg)?;
                     imp.b.module.outputs.push(OutputDecl { name: label.clone(), kind });
                 }
-                OutputSpec::BufferMutation { arg, fqn: name } | OutputSpec::UserInputMutation { arg, input: name } => {
+                OutputSpec::BufferMutation { arg, fqn: name }
+                | OutputSpec::ParameterMutation { arg, fqn: name }
+                | OutputSpec::UserInputMutation { arg, input: name } => {
                     let target = self.targets.get(name).copied();
                     let target =
                         target.ok_or_else(|| Error::invalid_program(format!("{name} is written but unknown")))?;
@@ -338,9 +324,6 @@ impl Signature {
                     imp.write_cast(target, value)?;
                 }
                 OutputSpec::Token { .. } => {}
-                OutputSpec::ParameterMutation { fqn, .. } => {
-                    return Err(Error::not_supported(format!("a write to the parameter {fqn}")));
-                }
                 OutputSpec::Loss { .. }
                 | OutputSpec::GradientToParameter { .. }
                 | OutputSpec::GradientToUserInput { .. } => {
@@ -373,7 +356,7 @@ impl Signature {
         })
     }
 
-    /// What was written goes into the module's writes; buffers that nothing wrote become constants.
+    /// What was written goes into the module's writes; weights that nothing wrote become constants.
     fn writes(&mut self, imp: &mut Importer) -> Result<()> {
         let mut written = vec![false; imp.b.module.states.len()];
         for storage in imp.storages.clone() {
@@ -416,20 +399,20 @@ impl Signature {
         Ok(())
     }
 
-    /// A written buffer that shares memory with another weight in a way that is not the very same view.
+    /// A written weight that shares memory with another in a way that is not the very same view.
     fn refuse_shared(&self, imp: &Importer, state: u32) -> Result<()> {
         let name = &imp.b.module.states[state as usize].name;
         let Some(own) = self.targets.get(name) else { return Ok(()) };
         let storage = imp.info(*own).storage;
-        let Some((data, ..)) = self.tied.iter().find(|(_, t, _)| imp.info(*t).storage == storage) else {
+        let Some((data, _)) = self.tied.iter().find(|(_, t)| imp.info(*t).storage == storage) else {
             return Ok(());
         };
-        let shared = self.tied.iter().any(|(other, t, _)| {
+        let shared = self.tied.iter().any(|(other, t)| {
             other.storage().id == data.storage().id && imp.info(*t).storage != storage && other.numel() > 0
         });
         if shared {
             return Err(Error::not_supported(format!(
-                "writing the buffer {name}, which is a slice of another tensor's memory,"
+                "writing the weight {name}, which is a slice of another tensor's memory,"
             )));
         }
         Ok(())

@@ -6,10 +6,10 @@ use douse_core::{DType, Result, Scalar};
 use douse_ir::Value;
 
 use super::args::{Args, Val};
+use super::convert::converted;
 use super::importer::{Importer, Row};
 use super::parts::Parts;
 use super::tensor::Tensor;
-use super::view::converted;
 
 pub const ROWS: &[Row] = &[
     ("aten.sum.default", sum),
@@ -246,15 +246,29 @@ pub fn running_product(imp: &mut Importer, x: Parts, dim: usize, n: i64) -> Resu
     Ok(x.cast(imp, own))
 }
 
+/// Makes the call fail where a dimension that is reduced has no element: nothing has no extreme.
+pub fn require_elements(imp: &mut Importer, a: &Args, x: Value, dims: &[usize]) {
+    for d in dims {
+        let size = imp.b.shape(x)[*d].clone();
+        let some = Cond::compare(Compare::Ge, &size, &Expr::int(1)).simplify(imp.b.ranges());
+        if some.as_bool() != Some(true) {
+            let text = format!("{}: dimension {d} has no element ({})", a.target, imp.place);
+            imp.b.require(some, text);
+        }
+    }
+}
+
 fn extreme(imp: &mut Importer, a: &Args, op: Combine) -> Result<Val> {
     let x = imp.value(a, "self")?;
     let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    require_elements(imp, a, x, &dims);
     Ok(reduced(imp, a, op, x, &dims)?.into())
 }
 
 fn aminmax(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = imp.value(a, "self")?;
     let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    require_elements(imp, a, x, &dims);
     let min = reduced(imp, a, Combine::Min, x, &dims)?;
     let max = reduced(imp, a, Combine::Max, x, &dims)?;
     Ok((min, max).into())
@@ -267,6 +281,7 @@ fn arg_extreme(imp: &mut Importer, a: &Args, max: bool) -> Result<(Value, Value)
         return Ok((x, imp.b.full(DType::I64, vec![], Scalar::Int(0))));
     }
     let dims = dims(imp, a, "dim", imp.b.rank(x))?;
+    require_elements(imp, a, x, &dims);
     let dtype = imp.b.dtype(x);
     // Bools are ordered as 0 and 1.
     let ordered = if dtype.is_bool() { imp.b.cast(x, DType::U8) } else { x };

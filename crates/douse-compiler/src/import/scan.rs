@@ -4,9 +4,9 @@ use douse_core::pointwise::Combine;
 use douse_core::{DType, Result, Scalar};
 
 use super::args::{Args, Val};
+use super::convert::converted;
 use super::importer::{Importer, Row};
 use super::reduce::running_product;
-use super::view::converted;
 
 pub const ROWS: &[Row] = &[
     ("aten.cumsum.default", |i, a| accumulate(i, a, Combine::Sum)),

@@ -5,8 +5,8 @@ use douse_core::{DType, Result, Scalar};
 use douse_ir::Value;
 
 use super::args::{Args, Val};
+use super::convert::converted;
 use super::importer::{Importer, Row};
-use super::view::converted;
 
 pub const ROWS: &[Row] = &[
     ("aten.softmax.int", softmax),

@@ -85,9 +85,14 @@ impl Symbols {
                         let (last, _) = cases.pop().ok_or_else(unknown)?;
                         Ok(cases.iter().rev().fold(last, |rest, (value, cond)| Expr::select(cond, value, &rest)))
                     }
-                    "Identity" | "ToFloat" | "TruncToInt" | "FloorToInt" | "CeilToInt" if args.len() == 1 => {
-                        self.expr(&args[0])
-                    }
+                    "CeilToInt" => match args.as_slice() {
+                        [SymTree::Call(inner, pair)] if inner == "IntTrueDiv" && pair.len() == 2 => {
+                            Ok(self.expr(&pair[0])?.ceil_div(&self.expr(&pair[1])?))
+                        }
+                        [arg] => self.expr(arg),
+                        _ => Err(unknown()),
+                    },
+                    "Identity" | "ToFloat" | "TruncToInt" | "FloorToInt" if args.len() == 1 => self.expr(&args[0]),
                     _ => Err(unknown()),
                 }
             }

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, attention, calculus, comparison, complex, control, convolution, create, distance, einsum,
-    embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul, norm, normalization,
-    pad, pooling, random, rearrange, recurrent, reduce, resize, scan, scatter, search, signal, softmax, sort, special,
-    statistics, unique, view,
+    activation, arithmetic, attention, calculus, comparison, complex, control, convert, convolution, create, distance,
+    einsum, embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul, norm,
+    normalization, pad, pooling, random, rearrange, recurrent, reduce, resize, scan, scatter, search, signal, softmax,
+    sort, special, split, statistics, strided, unique, view,
 };
 
 /// The families' tables.
@@ -22,6 +22,7 @@ const FAMILIES: &[&[Row]] = &[
     comparison::TENSOR_ROWS,
     complex::ROWS,
     control::ROWS,
+    convert::ROWS,
     convolution::ROWS,
     create::ROWS,
     distance::ROWS,
@@ -62,7 +63,9 @@ const FAMILIES: &[&[Row]] = &[
     special::POLYNOMIAL_ROWS,
     special::POLYNOMIAL_X_ROWS,
     special::ROWS,
+    split::ROWS,
     statistics::ROWS,
+    strided::ROWS,
     unique::ROWS,
     view::ROWS,
 ];

@@ -21,6 +21,8 @@ pub struct Storage {
     pub version: u32,
     /// Where its last content goes when the call ends.
     pub target: Option<WriteTarget>,
+    /// Where the root begins in the program's own storage, in elements: a weight may be a slice of another.
+    pub start: i64,
 }
 
 /// One view operation, from parent to child.
@@ -64,7 +66,7 @@ impl Importer {
     }
 
     pub(super) fn new_storage(&mut self, root: Value, dtype: DType, target: Option<WriteTarget>) -> Tensor {
-        self.storages.push(Storage { root, version: 0, target });
+        self.storages.push(Storage { root, version: 0, target, start: 0 });
         let storage = self.storages.len() - 1;
         self.add(TensorInfo { storage, path: vec![], dtype, strides: None, read: None })
     }
@@ -160,6 +162,16 @@ impl Importer {
                 self.permuted(whole, &order).ok()
             }
         }
+    }
+
+    /// Where the root of a tensor's storage begins in the program's own storage, in elements.
+    pub fn storage_start(&self, t: Tensor) -> i64 {
+        self.storages[self.info(t).storage].start
+    }
+
+    pub(super) fn set_storage_start(&mut self, t: Tensor, start: i64) {
+        let storage = self.info(t).storage;
+        self.storages[storage].start = start;
     }
 
     /// The program's own strides of a tensor, where it states them.

@@ -1,7 +1,7 @@
 //! Views: operators that give another look at a tensor's storage, and those that copy only where the layout asks for it.
 
 use douse_core::sym::{Compare, Cond, Expr};
-use douse_core::{DType, Error, Result, Scalar};
+use douse_core::{Error, Result};
 use douse_ir::coordinates;
 use douse_pt2::MemoryFormat;
 
@@ -12,14 +12,12 @@ use super::tensor::{Step, Tensor, can_view, contiguous_strides, is_contiguous};
 pub const ROWS: &[Row] = &[
     ("aten.alias.default", alias),
     ("aten.detach.default", alias),
-    ("aten.detach_.default", alias),
     ("aten.lift_fresh.default", alias),
     ("aten.lift_fresh_copy.default", clone),
     ("aten.clone.default", clone),
     ("aten.contiguous.default", contiguous),
     ("aten.view.default", view),
     ("aten._unsafe_view.default", view),
-    ("aten.view.dtype", view_dtype),
     ("aten.reshape.default", reshape),
     ("aten._reshape_alias.default", reshape),
     ("aten._reshape_copy.default", |i, a| reshape(i, a).and_then(|v| fresh(i, v))),
@@ -29,11 +27,10 @@ pub const ROWS: &[Row] = &[
     ("aten.ravel.default", ravel),
     ("aten.unflatten.int", unflatten),
     ("aten.transpose.int", transpose),
-    ("aten.transpose_.default", |i, a| transpose(i, a).and_then(|v| restride(i, a, v))),
+    ("aten.transpose_.default", transpose),
     ("aten.swapaxes.default", transpose),
     ("aten.swapdims.default", transpose),
     ("aten.t.default", t),
-    ("aten.t_.default", |i, a| t(i, a).and_then(|v| restride(i, a, v))),
     ("aten.numpy_T.default", reverse),
     ("aten.mT.default", matrix_transpose),
     ("aten.adjoint.default", matrix_transpose),
@@ -45,13 +42,9 @@ pub const ROWS: &[Row] = &[
     ("aten.moveaxis.int", movedim),
     ("aten.moveaxis.intlist", movedim),
     ("aten.unsqueeze.default", unsqueeze),
-    ("aten.unsqueeze_.default", |i, a| unsqueeze(i, a).and_then(|v| restride(i, a, v))),
     ("aten.squeeze.default", squeeze),
     ("aten.squeeze.dim", squeeze),
     ("aten.squeeze.dims", squeeze),
-    ("aten.squeeze_.default", |i, a| squeeze(i, a).and_then(|v| restride(i, a, v))),
-    ("aten.squeeze_.dim", |i, a| squeeze(i, a).and_then(|v| restride(i, a, v))),
-    ("aten.squeeze_.dims", |i, a| squeeze(i, a).and_then(|v| restride(i, a, v))),
     ("aten.expand.default", expand),
     ("aten.expand_as.default", expand_as),
     ("aten.broadcast_to.default", expand),
@@ -61,77 +54,35 @@ pub const ROWS: &[Row] = &[
     ("aten.diagonal.default", diagonal),
     ("aten.linalg_diagonal.default", diagonal),
     ("aten.unfold.default", unfold),
-    ("aten.as_strided.default", as_strided),
-    ("aten.as_strided_.default", as_strided),
-    ("aten.unbind.int", unbind),
-    ("aten.split.Tensor", split),
-    ("aten.split.default", split_sizes),
-    ("aten.split.sizes", split_sizes),
-    ("aten.unsafe_split.Tensor", split),
-    ("aten.split_with_sizes.default", split_sizes),
-    ("aten.unsafe_split_with_sizes.default", split_sizes),
-    ("aten.chunk.default", chunk),
-    ("aten.unsafe_chunk.default", chunk),
-    ("aten.tensor_split.sections", tensor_split),
-    ("aten.tensor_split.indices", tensor_split),
-    ("aten.hsplit.int", |i, a| axis_split(i, a, 1)),
-    ("aten.hsplit.array", |i, a| axis_split(i, a, 1)),
-    ("aten.vsplit.int", |i, a| axis_split(i, a, 0)),
-    ("aten.vsplit.array", |i, a| axis_split(i, a, 0)),
-    ("aten.dsplit.int", |i, a| axis_split(i, a, 2)),
-    ("aten.dsplit.array", |i, a| axis_split(i, a, 2)),
     ("aten.atleast_1d.default", |i, a| at_least(i, a, 1)),
     ("aten.atleast_2d.default", |i, a| at_least(i, a, 2)),
     ("aten.atleast_3d.default", |i, a| at_least(i, a, 3)),
     ("aten.atleast_1d.Sequence", |i, a| at_least(i, a, 1)),
     ("aten.atleast_2d.Sequence", |i, a| at_least(i, a, 2)),
     ("aten.atleast_3d.Sequence", |i, a| at_least(i, a, 3)),
-    ("aten.view_as_real.default", view_as_real),
-    ("aten.view_as_complex.default", view_as_complex),
-    ("aten.real.default", real),
-    ("aten.imag.default", imag),
-    ("aten.resolve_conj.default", resolve_conj),
     ("aten.resolve_neg.default", alias),
     ("aten.positive.default", alias),
-    ("aten.to.dtype", to),
-    ("aten.to.dtype_layout", to),
-    ("aten.to.device", to),
-    ("aten.to.other", to),
-    ("aten._to_copy.default", to),
-    ("aten.type_as.default", to),
-    ("aten.chalf.default", |i, a| cast_to(i, a, DType::C32)),
 ];
 
-fn alias(imp: &mut Importer, a: &Args) -> Result<Val> {
+pub fn alias(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
     Ok(Val::Tensor(imp.alias(t)))
 }
 
-/// A copy of a conjugate view; of others, the tensor itself.
-fn resolve_conj(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    if imp.is_conjugate(t) { clone(imp, a) } else { alias(imp, a) }
-}
-
 /// A new storage with what a row returned.
-fn fresh(imp: &mut Importer, val: Val) -> Result<Val> {
+pub fn fresh(imp: &mut Importer, val: Val) -> Result<Val> {
     let Val::Tensor(t) = val else { return Ok(val) };
     let (value, dtype) = (imp.read(t)?, imp.dtype_of(t));
     Ok(Val::Tensor(imp.new_tensor(value, dtype)))
 }
 
-fn clone(imp: &mut Importer, a: &Args) -> Result<Val> {
+pub fn clone(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
     fresh(imp, Val::Tensor(t))
 }
 
-/// In-place view operators (`squeeze_`) change what the name stands for: later uses name the result, which shares the storage.
-fn restride(_: &mut Importer, _: &Args, view: Val) -> Result<Val> {
-    Ok(view)
-}
-
 /// Strides of a tensor, where they are not stated those of a fresh one.
-fn strides(imp: &mut Importer, t: Tensor) -> Result<Vec<Expr>> {
+pub fn strides(imp: &mut Importer, t: Tensor) -> Result<Vec<Expr>> {
     match imp.strides_of(t) {
         Some(strides) => Ok(strides),
         None => Ok(contiguous_strides(&imp.shape_of(t)?)),
@@ -387,7 +338,7 @@ fn expand_as(imp: &mut Importer, a: &Args) -> Result<Val> {
 }
 
 /// A slice bound brought into [0, size]: negative ones count from the end.
-fn clamp_bound(imp: &Importer, bound: &Expr, size: &Expr) -> Expr {
+pub fn clamp_bound(imp: &Importer, bound: &Expr, size: &Expr) -> Expr {
     let ranges = imp.b.ranges();
     let from_end = if bound.as_int().is_some_and(|b| b < 0) || ranges.max(bound).is_some_and(|m| m < 0) {
         bound + size
@@ -455,7 +406,7 @@ pub fn wrapped(imp: &Importer, index: &Expr, size: &Expr) -> Expr {
 }
 
 /// Makes the call fail unless `0 <= low` and `high <= size`, where that is not known.
-fn require_within(imp: &mut Importer, low: &Expr, high: &Expr, size: &Expr, what: &str) {
+pub fn require_within(imp: &mut Importer, low: &Expr, high: &Expr, size: &Expr, what: &str) {
     let cond = Cond::compare(Compare::Ge, low, &Expr::int(0)).and(&Cond::compare(Compare::Le, high, size));
     let cond = cond.simplify(imp.b.ranges());
     if cond.as_bool() != Some(true) {
@@ -520,161 +471,12 @@ fn unfold(imp: &mut Importer, a: &Args) -> Result<Val> {
         return Ok(Val::Tensor(mapped(imp, t, vec![size], map)?));
     }
     let dim = imp.dim(a, a.int("dimension")?, rank)?;
+    require_within(imp, &Expr::int(0), &size, &shape[dim], "unfold");
     shape[dim] = (&shape[dim] - &size).floor_div(&Expr::int(step)) + 1;
     let mut map = coordinates(rank);
     map[dim] = &(&map[dim] * step) + &Expr::loop_var(rank);
     shape.push(size);
     Ok(Val::Tensor(mapped(imp, t, shape, map)?))
-}
-
-/// `as_strided` looks at the storage's memory: the root is seen as one row in the order it lies in, then indexed.
-fn as_strided(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let (size, stride) = (a.exprs("size")?, a.exprs("stride")?);
-    let offset = a.opt_expr("storage_offset")?.unwrap_or_default();
-    let whole =
-        imp.whole_storage(t).ok_or_else(|| a.unsupported("a tensor that is itself a view of unknown layout"))?;
-    let total = Expr::product(&imp.shape_of(whole)?);
-    let row = reshaped(imp, whole, vec![total])?;
-    let linear = stride.iter().enumerate().fold(offset, |sum, (d, s)| &sum + &(&Expr::loop_var(d) * s));
-    Ok(Val::Tensor(mapped(imp, row, size, vec![linear])?))
-}
-
-fn unbind(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let shape = imp.shape_of(t)?;
-    let dim = imp.dim(a, a.int_or("dim", 0)?, shape.len())?;
-    let n = shape[dim].as_int().ok_or_else(|| a.unsupported("unbinding a size known only at run time"))?;
-    (0..n).map(|i| selected(imp, t, dim, &Expr::int(i)).map(Val::Tensor)).collect::<Result<_>>().map(Val::List)
-}
-
-/// Consecutive pieces of these sizes along a dimension.
-fn pieces(imp: &mut Importer, t: Tensor, dim: usize, sizes: &[Expr]) -> Result<Val> {
-    let mut start = Expr::int(0);
-    let mut list = Vec::new();
-    for size in sizes {
-        let mut shape = imp.shape_of(t)?;
-        shape[dim] = size.clone();
-        let mut map = coordinates(shape.len());
-        map[dim] = &start + &map[dim];
-        list.push(Val::Tensor(mapped(imp, t, shape, map)?));
-        start = &start + size;
-    }
-    Ok(Val::List(list))
-}
-
-/// Pieces of `step` elements, the last perhaps shorter; a symbolic size must give a known number of pieces.
-fn equal_pieces(imp: &mut Importer, a: &Args, t: Tensor, dim: usize, step: &Expr) -> Result<Val> {
-    let size = imp.shape_of(t)?[dim].clone();
-    let count = if step.is_int(0) { Expr::int(1) } else { size.ceil_div(step).simplify(imp.b.ranges()) };
-    let count = match count.as_int() {
-        Some(count) => count.max(1),
-        // As many as when the program was exported, which each call checks.
-        None if imp.results > 0 => {
-            let count = imp.results as i64;
-            let pieces = size.ceil_div(&step.maximum(&Expr::int(1)));
-            let same = Cond::compare(Compare::Eq, &pieces, &Expr::int(count)).simplify(imp.b.ranges());
-            let text = format!("{}: a size {size} that does not give {count} pieces ({})", a.target, imp.place);
-            imp.b.require(same, text);
-            count
-        }
-        None => return Err(a.unsupported("a number of pieces known only at run time")),
-    };
-    let mut sizes = vec![step.clone(); count as usize - 1];
-    sizes.push((&size - &(step * (count - 1))).simplify(imp.b.ranges()));
-    pieces(imp, t, dim, &sizes)
-}
-
-fn split(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let rank = imp.shape_of(t)?.len();
-    let dim = imp.dim(a, a.int_or("dim", 0)?, rank)?;
-    equal_pieces(imp, a, t, dim, &a.expr("split_size")?)
-}
-
-fn split_sizes(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let rank = imp.shape_of(t)?.len();
-    let dim = imp.dim(a, a.int_or("dim", 0)?, rank)?;
-    let sizes = a.exprs(if a.has("split_sizes") { "split_sizes" } else { "split_size" })?;
-    pieces(imp, t, dim, &sizes)
-}
-
-fn chunk(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let shape = imp.shape_of(t)?;
-    let dim = imp.dim(a, a.int_or("dim", 0)?, shape.len())?;
-    let chunks = a.int("chunks")?;
-    let step = shape[dim].ceil_div(&Expr::int(chunks)).simplify(imp.b.ranges());
-    if step.is_int(0) {
-        let sizes = vec![Expr::int(0); chunks as usize];
-        return pieces(imp, t, dim, &sizes);
-    }
-    if step.as_int().is_none() && (&step * chunks) == shape[dim] {
-        let sizes = vec![step; chunks as usize];
-        return pieces(imp, t, dim, &sizes);
-    }
-    equal_pieces(imp, a, t, dim, &step)
-}
-
-/// Sizes of `sections` pieces that differ by one at most, the larger first, or of the pieces between indices.
-fn section_sizes(imp: &mut Importer, a: &Args, t: Tensor, dim: usize) -> Result<Vec<Expr>> {
-    let size = imp.shape_of(t)?[dim].clone();
-    if a.has("sections") {
-        let n = a.int("sections")?;
-        if n <= 0 {
-            return Err(Error::invalid_program(format!("{}: {n} sections", a.target)));
-        }
-        let piece = |i: i64| (&size + (n - 1 - i)).floor_div(&Expr::int(n)).simplify(imp.b.ranges());
-        return Ok((0..n).map(piece).collect());
-    }
-    let mut bounds = vec![Expr::int(0)];
-    for index in a.exprs("indices")? {
-        bounds.push(clamp_bound(imp, &index, &size));
-    }
-    bounds.push(size);
-    Ok(bounds.windows(2).map(|w| (&w[1] - &w[0]).maximum(&Expr::int(0))).collect())
-}
-
-fn sections(imp: &mut Importer, a: &Args, t: Tensor, dim: usize) -> Result<Val> {
-    let sizes = section_sizes(imp, a, t, dim)?;
-    let starts: Vec<Expr> = if a.has("sections") {
-        sizes.iter().scan(Expr::int(0), |at, s| Some(std::mem::replace(at, &*at + s))).collect()
-    } else {
-        let size = imp.shape_of(t)?[dim].clone();
-        let indices = a.exprs("indices")?;
-        std::iter::once(Expr::int(0)).chain(indices.iter().map(|i| clamp_bound(imp, i, &size))).collect()
-    };
-    let mut list = Vec::new();
-    for (start, size) in starts.iter().zip(sizes) {
-        let mut shape = imp.shape_of(t)?;
-        shape[dim] = size;
-        let mut map = coordinates(shape.len());
-        map[dim] = start + &map[dim];
-        list.push(Val::Tensor(mapped(imp, t, shape, map)?));
-    }
-    Ok(Val::List(list))
-}
-
-fn tensor_split(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let rank = imp.shape_of(t)?.len();
-    let dim = imp.dim(a, a.int_or("dim", 0)?, rank)?;
-    sections(imp, a, t, dim)
-}
-
-fn axis_split(imp: &mut Importer, a: &Args, dim: usize) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let shape = imp.shape_of(t)?;
-    let dim = if shape.len() == 1 { 0 } else { dim };
-    if let (Some(size), Some(n)) = (shape.get(dim), a.opt_int("sections")?.filter(|n| *n > 0)) {
-        let whole = Cond::compare(Compare::Eq, &size.modulo(&Expr::int(n)), &Expr::int(0)).simplify(imp.b.ranges());
-        if whole.as_bool() != Some(true) {
-            let text = format!("{}: {n} does not divide the size {size} ({})", a.target, imp.place);
-            imp.b.require(whole, text);
-        }
-    }
-    sections(imp, a, t, dim)
 }
 
 fn at_least(imp: &mut Importer, a: &Args, rank: usize) -> Result<Val> {
@@ -697,91 +499,4 @@ fn at_least(imp: &mut Importer, a: &Args, rank: usize) -> Result<Val> {
         }
         None => raise(imp, a.tensor("self")?),
     }
-}
-
-fn view_dtype(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let dtype = a.dtype("dtype")?.ok_or_else(|| a.wrong("dtype", "given"))?;
-    let own = imp.dtype_of(t);
-    if own.is_complex() || dtype.is_complex() || own.size() != dtype.size() {
-        return Err(a.unsupported(format!("a view of {own} as {dtype}, of another size,")));
-    }
-    Ok(Val::Tensor(imp.view_as(t, Some(Step::Bitcast { dtype }), dtype)?))
-}
-
-fn view_as_real(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let dtype = imp.dtype_of(t).real();
-    Ok(Val::Tensor(imp.view_as(t, None, dtype)?))
-}
-
-fn view_as_complex(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let dtype = imp.dtype_of(t).complex().ok_or_else(|| a.wrong("self", "a float tensor"))?;
-    Ok(Val::Tensor(imp.view_as(t, None, dtype)?))
-}
-
-/// One part of a complex tensor, as a view.
-fn part(imp: &mut Importer, t: Tensor, index: i64) -> Result<Tensor> {
-    let shape = imp.shape_of(t)?;
-    let mut map = coordinates(shape.len());
-    map.push(Expr::int(index));
-    let dtype = imp.dtype_of(t).real();
-    imp.view_as(t, Some(Step::Move { shape, map }), dtype)
-}
-
-fn real(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    if imp.is_complex(t) { part(imp, t, 0).map(Val::Tensor) } else { alias(imp, a) }
-}
-
-fn imag(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    part(imp, t, 1).map(Val::Tensor)
-}
-
-/// A tensor's value in another dtype, real or complex, as a new tensor.
-pub fn converted(imp: &mut Importer, t: Tensor, dtype: DType) -> Result<Val> {
-    let (value, own) = (imp.read(t)?, imp.dtype_of(t));
-    match (own.is_complex(), dtype.is_complex()) {
-        (false, false) => Ok(Val::Value(imp.b.cast(value, dtype))),
-        (true, true) => Ok(Val::Complex(imp.b.cast(value, dtype.real()))),
-        (true, false) => {
-            let part = part(imp, t, 0)?;
-            let value = imp.read(part)?;
-            Ok(Val::Value(imp.b.cast(value, dtype)))
-        }
-        (false, true) => {
-            let value = imp.b.cast(value, dtype.real());
-            let rank = imp.b.rank(value);
-            let re = imp.b.unsqueeze(value, rank)?;
-            let im = imp.b.full_like(re, Scalar::Int(0));
-            Ok(Val::Complex(imp.b.concat(&[re, im], rank)?))
-        }
-    }
-}
-
-fn cast_to(imp: &mut Importer, a: &Args, dtype: DType) -> Result<Val> {
-    let t = a.tensor("self")?;
-    if imp.dtype_of(t) == dtype { alias(imp, a) } else { converted(imp, t, dtype) }
-}
-
-fn to(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let t = a.tensor("self")?;
-    let dtype = match (a.dtype("dtype")?, a.opt_tensor("other")?) {
-        (Some(dtype), _) => dtype,
-        (None, Some(other)) => imp.dtype_of(other),
-        (None, None) => imp.dtype_of(t),
-    };
-    let copy = a.bool_or("copy", false)? || a.target.contains("_to_copy");
-    let shape = imp.shape_of(t)?;
-    // A memory format that the tensor does not have makes a copy too; the values are the same.
-    let reformats = match a.memory_format("memory_format") {
-        None | Some(MemoryFormat::Preserve) => false,
-        Some(format) => strides(imp, t)? != format_strides(&shape, format),
-    };
-    if imp.dtype_of(t) == dtype {
-        return if copy || reformats { clone(imp, a) } else { alias(imp, a) };
-    }
-    converted(imp, t, dtype)
 }

@@ -6,7 +6,7 @@ use douse_core::sym::{Expr, Symbol};
 use douse_core::{Error, Result};
 use douse_ir::{Block, Node, NodeId, Op, Value};
 use douse_program::kernel::{Access, Effect};
-use douse_program::plan::{BufferKind, Predicate, Step};
+use douse_program::plan::{BufferKind, Predicate, Step, SymbolSource};
 
 use super::Planner;
 use crate::fuse::fate::Fate;
@@ -20,13 +20,24 @@ pub(super) enum Item {
     Steps(Vec<Step>),
 }
 
+/// Where the items of a block make what later members read.
+#[derive(Default)]
+struct Made {
+    /// The item that makes each value of this block.
+    values: HashMap<Value, usize>,
+    /// The item that sets each symbol, or the last that makes the call fail for some of its values: what mentions it comes after.
+    symbols: HashMap<u32, usize>,
+}
+
 impl Planner<'_> {
+    /// Appends a block's items. Conditions that the inputs decide are checked first, so that nothing waits for them.
     pub(super) fn block_items(&mut self, block: &Block, items: &mut Vec<Item>) -> Result<()> {
-        // The item that makes each value of this block.
-        let mut made: HashMap<Value, usize> = HashMap::new();
+        let mut made = Made::default();
         for id in &block.nodes {
             let node = self.module.graph.node(*id);
-            if node.op.is_elementwise() && self.fates.of(node.results[0]) != Fate::Stored {
+            if self.checked_first(&node.op)
+                || node.op.is_elementwise() && self.fates.of(node.results[0]) != Fate::Stored
+            {
                 continue;
             }
             let found = member(&self.module.graph, &self.definitions, &self.fates, &self.ranges, *id)?;
@@ -34,33 +45,82 @@ impl Planner<'_> {
                 Some(member) => self.place(member, items, &mut made),
                 None => {
                     let steps = self.node_steps(*id, node)?;
-                    if !steps.is_empty() {
-                        items.push(Item::Steps(steps));
+                    // What is there before the call has no step.
+                    if steps.is_empty() {
+                        continue;
                     }
-                    made.extend(node.results.iter().map(|r| (*r, items.len().saturating_sub(1))));
+                    items.push(Item::Steps(steps));
+                    let last = items.len() - 1;
+                    made.values.extend(node.results.iter().map(|r| (*r, last)));
+                    made.symbols.extend(self.decided(node).into_iter().map(|symbol| (symbol, last)));
                 }
             }
         }
         Ok(())
     }
 
-    /// Puts a member into the last group that it reads from, if everything else it reads is made before that group, else into one of its own.
-    fn place(&mut self, member: Member, items: &mut Vec<Item>, made: &mut HashMap<Value, usize>) {
+    /// The checks of a block that depend on nothing but the inputs' sizes and numbers.
+    pub(super) fn first_items(&self, block: &Block) -> Vec<Item> {
+        let requires = block.nodes.iter().filter_map(|id| match &self.module.graph.node(*id).op {
+            op @ Op::Require { cond, message } if self.checked_first(op) => {
+                Some(Step::Require { cond: cond.clone(), message: *message })
+            }
+            _ => None,
+        });
+        let requires: Vec<Step> = requires.collect();
+        if requires.is_empty() { vec![] } else { vec![Item::Steps(requires)] }
+    }
+
+    fn checked_first(&self, op: &Op) -> bool {
+        let Op::Require { cond, .. } = op else { return false };
+        let mut known = true;
+        cond.visit(&mut |symbol| known &= !self.is_set_by_step(symbol));
+        known
+    }
+
+    fn is_set_by_step(&self, symbol: Symbol) -> bool {
+        let Symbol::Size(n) = symbol else { return false };
+        self.module.symbols.get(n as usize).is_none_or(|info| info.source == SymbolSource::Step)
+    }
+
+    /// The symbols that a node sets or whose values it checks.
+    fn decided(&self, node: &Node) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut note = |symbol: Symbol| {
+            if let (Symbol::Size(n), true) = (symbol, self.is_set_by_step(symbol)) {
+                found.push(n);
+            }
+        };
+        match &node.op {
+            Op::Item { symbol } | Op::Nonzero { symbol } => note(Symbol::Size(*symbol)),
+            Op::Require { cond, .. } => cond.visit(&mut note),
+            Op::If { .. } | Op::IfCond { .. } => {
+                let shapes = node.results.iter().flat_map(|r| self.module.graph.shape(*r));
+                shapes.for_each(|size| size.visit(&mut note));
+            }
+            _ => {}
+        }
+        found
+    }
+
+    /// Puts a member into the last group that it reads from, if everything else it needs is there before that group, else into one of its own.
+    fn place(&mut self, member: Member, items: &mut Vec<Item>, made: &mut Made) {
         let values = member.values.clone();
-        let last = member.reads().filter_map(|(v, _)| made.get(&v).copied()).max();
+        let last = member.reads().filter_map(|(v, _)| made.values.get(&v).copied()).max();
         if let (Some(at), true) = (last, self.fuse) {
             if let Some(Item::Group(group)) = items.get_mut(at) {
-                let early =
-                    member.reads().all(|(v, _)| group.defines(v).is_some() || made.get(&v).is_none_or(|i| *i < at));
+                let before = |item: Option<&usize>| item.is_none_or(|i| *i < at);
+                let early = member.reads().all(|(v, _)| group.defines(v).is_some() || before(made.values.get(&v)))
+                    && member.symbols().iter().all(|s| before(made.symbols.get(s)));
                 if let (true, Some(fit)) = (early, group.fit(&member, &self.ranges)) {
                     group.join(member, fit);
-                    made.extend(values.iter().map(|v| (*v, at)));
+                    made.values.extend(values.iter().map(|v| (*v, at)));
                     return;
                 }
             }
         }
         items.push(Item::Group(Box::new(Group::new(member))));
-        made.extend(values.iter().map(|v| (*v, items.len() - 1)));
+        made.values.extend(values.iter().map(|v| (*v, items.len() - 1)));
     }
 
     /// Finishes groups into kernels.
@@ -78,7 +138,7 @@ impl Planner<'_> {
             }
         }
         for write in &self.module.writes {
-            if self.fates.of(write.value) == Fate::Stored && !self.in_place.keeps_out(write.value) {
+            if self.fates.of(write.value) == Fate::Stored && !self.in_place.reuses(write.value) {
                 self.buffer(write.value);
             }
         }
@@ -200,7 +260,7 @@ impl Planner<'_> {
     fn branches(&mut self, node: &Node, predicate: Predicate, then: &Block, otherwise: &Block) -> Result<Vec<Step>> {
         let mut sides = Vec::new();
         for block in [then, otherwise] {
-            let mut items = Vec::new();
+            let mut items = self.first_items(block);
             self.block_items(block, &mut items)?;
             let mut steps = Vec::new();
             for (result, value) in node.results.iter().zip(&block.results) {
@@ -242,12 +302,12 @@ impl Planner<'_> {
                 }
             }
         }
-        let mut items = Vec::new();
+        let mut items = self.first_items(test);
         self.block_items(test, &mut items)?;
         let predicate = test.results.first().ok_or_else(|| Error::internal("a loop without a test"))?;
         let predicate = Predicate::Buffer(self.buffer(*predicate));
         let test_steps = self.finish_items(items)?;
-        let mut items = Vec::new();
+        let mut items = self.first_items(body);
         self.block_items(body, &mut items)?;
         let (mut aside, mut back) = (Vec::new(), Vec::new());
         for (result, next) in node.results.iter().zip(&body.results) {

@@ -35,11 +35,6 @@ impl InPlace {
     pub fn reuses(&self, value: Value) -> bool {
         self.results.contains(&value)
     }
-
-    /// Whether a value's buffer is decided by its scatter.
-    pub fn keeps_out(&self, value: Value) -> bool {
-        self.results.contains(&value)
-    }
 }
 
 /// Finds them. Scatters in branches and loops copy.
@@ -174,19 +169,14 @@ fn early(module: &Module, definitions: &[Option<NodeId>], value: Value, budget: 
 }
 
 impl Planner<'_> {
-    /// Where state is written in place: kernels that make every check of the call, before anything is written.
+    /// Where state is written in place: kernels that make every check of the call, before anything is written. Conditions on sizes come
+    /// before them ([`Planner::first_items`]): all of them are on inputs' then.
     pub(super) fn checks_first(&mut self) -> Result<Vec<Item>> {
         if !self.in_place.state {
             return Ok(vec![]);
         }
         let failing = early_failures(self.module, &self.definitions).unwrap_or_default();
         let mut steps = Vec::new();
-        let mut requires = Vec::new();
-        for node in &self.module.graph.nodes {
-            if let Op::Require { cond, message } = &node.op {
-                requires.push(douse_program::plan::Step::Require { cond: cond.clone(), message: *message });
-            }
-        }
         for id in failing {
             let node = self.module.graph.node(id);
             let operand = node.operands[0];
@@ -210,7 +200,6 @@ impl Planner<'_> {
             single.origins.push(node.origin);
             steps.push(self.finish_single(single, "check"));
         }
-        requires.extend(steps);
-        Ok(vec![Item::Steps(requires)])
+        Ok(vec![Item::Steps(steps)])
     }
 }

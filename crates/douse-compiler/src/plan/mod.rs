@@ -105,7 +105,8 @@ impl Planner<'_> {
             self.state_buffers.push(id);
         }
         self.claim_outputs();
-        let mut items = self.checks_first()?;
+        let mut items = self.first_items(&self.module.body);
+        items.extend(self.checks_first()?);
         self.block_items(&self.module.body, &mut items)?;
         let outputs = self.outputs(&mut items)?;
         let last = self.writes(&mut items)?;

@@ -85,9 +85,12 @@ impl<'m> Walk<'_, 'm> {
         let regions = args.iter().map(|b| self.region(*b)).collect::<Result<Vec<_>>>()?;
         let bound = self.bound(number as usize)?;
         let state = (self.options.seed, self.options.call);
-        Call::new(kernel, &bound, &regions, &self.plan.messages, &self.flag, state)
-            .run(&self.options.threads, self.scratches)
-            .and_then(|()| self.flag.take())
+        let done = Call::new(kernel, &bound, &regions, &self.plan.messages, &self.flag, state)
+            .run(&self.options.threads, self.scratches);
+        // What a check refused is the cause where memory without any element is read afterwards.
+        self.flag
+            .take()
+            .and(done)
             .map_err(|e| if e.code == douse_core::Code::Internal { e.at(&kernel.name) } else { e })
     }
 

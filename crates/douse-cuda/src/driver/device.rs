@@ -151,6 +151,10 @@ impl Device {
         Ok(Current { device: self, pushed, thread: std::marker::PhantomData })
     }
 
+    pub(super) fn context(&self) -> RawContext {
+        self.0.context
+    }
+
     pub(super) fn table(&self) -> &super::entry::Table {
         self.0.driver.table()
     }

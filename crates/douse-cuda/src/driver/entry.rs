@@ -35,7 +35,81 @@ handles! {
     RawEvent: "`CUevent`";
     RawModule: "`CUmodule`";
     RawFunction: "`CUfunction`";
+    RawGraph: "`CUgraph`";
+    RawNode: "`CUgraphNode`";
+    RawExec: "`CUgraphExec`";
 }
+
+/// `CUgraphConditionalHandle`: what a kernel sets to decide a conditional node.
+pub(crate) type RawCondition = u64;
+
+/// `CUDA_KERNEL_NODE_PARAMS_v2`
+#[repr(C)]
+pub(crate) struct KernelParams {
+    pub function: RawFunction,
+    pub blocks: [c_uint; 3],
+    pub threads: [c_uint; 3],
+    pub shared: c_uint,
+    pub arguments: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
+    pub kernel: *mut c_void,
+    pub context: RawContext,
+}
+
+/// `CU_MEMORYTYPE_HOST`, `CU_MEMORYTYPE_DEVICE`
+pub(crate) const HOST: c_uint = 1;
+pub(crate) const DEVICE: c_uint = 2;
+
+/// One side of a copy, as it stands in `CUDA_MEMCPY3D_v2`.
+#[repr(C)]
+pub(crate) struct CopySide {
+    pub x: usize,
+    pub y: usize,
+    pub z: usize,
+    pub level: usize,
+    pub kind: c_uint,
+    pub host: *mut c_void,
+    pub device: Address,
+    pub array: *mut c_void,
+    pub reserved: *mut c_void,
+    pub pitch: usize,
+    pub height: usize,
+}
+
+/// `CUDA_MEMCPY3D_v2`
+#[repr(C)]
+pub(crate) struct CopyParams {
+    pub from: CopySide,
+    pub to: CopySide,
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+}
+
+/// `CU_GRAPH_NODE_TYPE_CONDITIONAL`
+pub(crate) const CONDITIONAL: c_int = 13;
+/// `CU_GRAPH_COND_TYPE_IF`, `CU_GRAPH_COND_TYPE_WHILE`
+pub(crate) const IF: c_uint = 0;
+pub(crate) const WHILE: c_uint = 1;
+
+/// `CUgraphNodeParams` of a conditional node.
+#[repr(C)]
+pub(crate) struct ConditionalParams {
+    pub node: c_int,
+    pub reserved: [c_int; 3],
+    pub condition: RawCondition,
+    pub kind: c_uint,
+    pub size: c_uint,
+    /// Set by the driver: as many graphs as `size`.
+    pub bodies: *mut RawGraph,
+    pub context: RawContext,
+    /// The rest of the union, and `reserved2`.
+    pub rest: [i64; 26],
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () =
+    assert!(size_of::<KernelParams>() == 72 && size_of::<CopyParams>() == 200 && size_of::<ConditionalParams>() == 256);
 
 entry_points! {
     /// The driver's functions, by the names that CUDA's documentation uses; symbols carry the version of the interface.
@@ -94,4 +168,24 @@ entry_points! {
     cuLaunchKernel = "cuLaunchKernel"(
         RawFunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, RawStream, *mut *mut c_void, *mut *mut c_void
     );
+
+    cuGraphCreate = "cuGraphCreate"(*mut RawGraph, c_uint);
+    cuGraphDestroy = "cuGraphDestroy"(RawGraph);
+    cuGraphAddKernelNode =
+        "cuGraphAddKernelNode_v2"(*mut RawNode, RawGraph, *const RawNode, usize, *const KernelParams);
+    cuGraphAddMemcpyNode =
+        "cuGraphAddMemcpyNode"(*mut RawNode, RawGraph, *const RawNode, usize, *const CopyParams, RawContext);
+    cuGraphAddNode = "cuGraphAddNode_v2"(
+        *mut RawNode, RawGraph, *const RawNode, *const c_void, usize, *mut ConditionalParams
+    );
+    cuGraphConditionalHandleCreate =
+        "cuGraphConditionalHandleCreate"(*mut RawCondition, RawGraph, RawContext, c_uint, c_uint);
+    cuGraphInstantiateWithFlags = "cuGraphInstantiateWithFlags"(*mut RawExec, RawGraph, u64);
+    cuGraphExecDestroy = "cuGraphExecDestroy"(RawExec);
+    cuGraphUpload = "cuGraphUpload"(RawExec, RawStream);
+    cuGraphLaunch = "cuGraphLaunch"(RawExec, RawStream);
+    cuGraphExecKernelNodeSetParams =
+        "cuGraphExecKernelNodeSetParams_v2"(RawExec, RawNode, *const KernelParams);
+    cuGraphExecMemcpyNodeSetParams =
+        "cuGraphExecMemcpyNodeSetParams"(RawExec, RawNode, *const CopyParams, RawContext);
 }

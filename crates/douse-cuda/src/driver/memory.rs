@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::Arc;
 
 use douse_core::{Code, Error, Result};
 
@@ -71,7 +72,7 @@ impl Device {
             // SAFETY: the memory is of that length and ours.
             unsafe { std::ptr::write_bytes(start.cast::<u8>(), 0, len) };
         }
-        Ok(PinnedMemory { device: self.clone(), start: start.cast(), len })
+        Ok(PinnedMemory(Arc::new(PinnedBytes { device: self.clone(), start: start.cast(), len })))
     }
 
     /// A caller's memory on this device.
@@ -231,30 +232,38 @@ impl Place {
 
 /// Pinned memory of the host. Bytes are copied in and out, and no reference into it is given away: the device may be writing.
 #[derive(Debug)]
-pub struct PinnedMemory {
+pub struct PinnedMemory(Arc<PinnedBytes>);
+
+/// What is pinned; graphs that copy from or to it keep it.
+#[derive(Debug)]
+pub(super) struct PinnedBytes {
     device: Device,
     start: *mut u8,
     len: usize,
 }
 
 // SAFETY: the memory is the owner's; the driver may be called from any thread.
-unsafe impl Send for PinnedMemory {}
-// SAFETY: through a shared reference it is read, and written by the device alone; `write` takes a unique one.
-unsafe impl Sync for PinnedMemory {}
+unsafe impl Send for PinnedBytes {}
+// SAFETY: through a shared reference it is read, and written by the device alone; `write` takes a unique one of its owner.
+unsafe impl Sync for PinnedBytes {}
 
 impl PinnedMemory {
     pub fn len(&self) -> usize {
-        self.len
+        self.0.len
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.0.len == 0
     }
 
-    fn part(&self, start: usize, len: usize) -> Result<*mut u8> {
+    pub(super) fn bytes(&self) -> Arc<PinnedBytes> {
+        self.0.clone()
+    }
+
+    pub(super) fn part(&self, start: usize, len: usize) -> Result<*mut u8> {
         match start.checked_add(len) {
-            Some(end) if end <= self.len => Ok(self.start.wrapping_add(start)),
-            _ => Err(Error::internal(format!("{len} bytes from {start} of {} bytes of pinned memory", self.len))),
+            Some(end) if end <= self.0.len => Ok(self.0.start.wrapping_add(start)),
+            _ => Err(Error::internal(format!("{len} bytes from {start} of {} bytes of pinned memory", self.0.len))),
         }
     }
 
@@ -281,7 +290,7 @@ impl PinnedMemory {
     }
 }
 
-impl Drop for PinnedMemory {
+impl Drop for PinnedBytes {
     fn drop(&mut self) {
         if self.len > 0 {
             let table = self.device.table();

@@ -2,6 +2,7 @@
 
 pub mod device;
 pub(crate) mod entry;
+pub mod graph;
 pub mod memory;
 pub mod module;
 pub mod stream;

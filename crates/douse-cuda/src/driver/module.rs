@@ -118,7 +118,7 @@ pub enum Argument {
 
 impl Argument {
     /// The bits, in the lowest bytes (the hosts of CUDA devices are little-endian).
-    fn bits(self) -> u64 {
+    pub(super) fn bits(self) -> u64 {
         match self {
             Argument::Place(place) => place.address(),
             Argument::Null => 0,
@@ -130,7 +130,21 @@ impl Argument {
     }
 }
 
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        self.raw == other.raw
+    }
+}
+
 impl Function {
+    pub(super) fn module(&self) -> &Arc<Module> {
+        &self.module
+    }
+
+    pub(super) fn raw(&self) -> RawFunction {
+        self.raw
+    }
+
     /// # Errors
     /// What the driver says.
     pub fn attribute(&self, attribute: FunctionAttribute) -> Result<i32> {

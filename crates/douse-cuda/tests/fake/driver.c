@@ -236,8 +236,25 @@ static void draw(void **p) {
   (*(float **)p[0])[0] = random[0];
   (*(float **)p[0])[1] = random[1];
 }
-static const struct { const char *name; void (*run)(void **); } kernels[] = {
-  {"count", count}, {"add", add}, {"check", check}, {"range", range}, {"draw", draw},
+/* count_guarded: count, unless the flag is raised */
+static void count_guarded(void **p) {
+  if (!(*(struct Flag **)p[1])->code) count(p);
+}
+/* condition: sets a condition to a predicate, or to false where the flag is raised */
+static void condition(void **p) {
+  **(int **)p[1] = **(unsigned char **)p[0] && !(*(struct Flag **)p[2])->code;
+}
+/* less: out[0] = state[0] < x[0], a bool */
+static void less(void **p) {
+  **(unsigned char **)p[2] = (*(float **)p[0])[0] < (*(float **)p[1])[0];
+}
+/* guarded_copy: to, from, bytes, unless the flag is raised */
+static void guarded_copy(void **p) {
+  if (!(*(struct Flag **)p[3])->code) memcpy(*(void **)p[0], *(void **)p[1], *(int64_t *)p[2]);
+}
+static const struct Kernel { const char *name; void (*run)(void **); int parameters; } kernels[] = {
+  {"count", count, 1}, {"add", add, 4}, {"check", check, 2}, {"range", range, 2}, {"draw", draw, 2},
+  {"count_guarded", count_guarded, 2}, {"condition", condition, 3}, {"less", less, 3}, {"guarded_copy", guarded_copy, 4},
 };
 Status cuModuleGetFunction(void **function, void *module, const char *name) {
   NEEDS_CONTEXT;
@@ -254,5 +271,126 @@ Status cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, uns
   if (!gx || !gy || !gz || !bx) return INVALID;
   note("launch %llu x %llu", gx, bx);
   ((typeof(&kernels[0]))function)->run(parameters);
+  return OK;
+}
+
+/* Graphs: chains of nodes, run in order. */
+struct KernelParams { const struct Kernel *kernel; unsigned blocks[3], threads[3], shared; void **parameters; void *rest[3]; };
+struct Side { size_t x, y, z, level; unsigned kind; void *host; uint64_t device; void *array, *reserved; size_t pitch, height; };
+struct CopyParams { struct Side from, to; size_t width, height, depth; };
+struct ConditionalParams { int node, reserved[3]; int *condition; unsigned kind, size; struct Graph **bodies; void *rest[27]; };
+struct Node {
+  enum { KERNEL, COPY, BRANCH, LOOP } kind;
+  const struct Kernel *kernel;
+  uint64_t values[16];
+  struct CopyParams copy;
+  int *condition;
+  struct Graph *bodies[2];
+  struct Node *next;
+};
+struct Graph { struct Node *first, **end, *last; int *conditions[16]; int count; };
+
+static struct Graph *new_graph(void) {
+  struct Graph *graph = calloc(1, sizeof *graph);
+  graph->end = &graph->first;
+  return graph;
+}
+static void free_graph(struct Graph *graph) {
+  while (graph->first) {
+    struct Node *node = graph->first;
+    graph->first = node->next;
+    for (int i = 0; i < 2; i++)
+      if (node->bodies[i]) free_graph(node->bodies[i]);
+    free(node);
+  }
+  for (int i = 0; i < graph->count; i++) free(graph->conditions[i]);
+  free(graph);
+}
+/* Every node follows the one before it, as Douse's chains do. */
+static struct Node *new_node(struct Graph *graph, struct Node *const *before, size_t n) {
+  if (n > 1 || (n ? before[0] : 0) != graph->last) return 0;
+  struct Node *node = calloc(1, sizeof *node);
+  *graph->end = node;
+  graph->end = &node->next;
+  return graph->last = node;
+}
+static Status set_kernel(struct Node *node, const struct KernelParams *params) {
+  if (!params->blocks[0] || !params->blocks[1] || !params->blocks[2] || !params->threads[0]) return INVALID;
+  node->kernel = params->kernel;
+  for (int i = 0; i < params->kernel->parameters; i++) node->values[i] = *(uint64_t *)params->parameters[i];
+  return OK;
+}
+static Status set_copy(struct Node *node, const struct CopyParams *params) {
+  const struct Side *from = &params->from, *to = &params->to;
+  if (params->height != 1 || params->depth != 1 || !params->width) return INVALID;
+  if (from->kind == 2 && !inside(from->device, params->width)) return INVALID;
+  if (to->kind == 2 && !inside(to->device, params->width)) return INVALID;
+  node->copy = *params;
+  return OK;
+}
+Status cuGraphCreate(struct Graph **graph, unsigned flags) { NEEDS_CONTEXT; BEGIN; *graph = new_graph(); note("graph", 0, 0); return OK; }
+Status cuGraphDestroy(struct Graph *graph) { NEEDS_CONTEXT; free_graph(graph); note("ungraph", 0, 0); return OK; }
+Status cuGraphAddKernelNode_v2(struct Node **node, struct Graph *graph, struct Node *const *before, size_t n, const struct KernelParams *params) {
+  NEEDS_CONTEXT; BEGIN;
+  *node = new_node(graph, before, n);
+  if (!*node) return INVALID;
+  (*node)->kind = KERNEL;
+  return set_kernel(*node, params);
+}
+Status cuGraphAddMemcpyNode(struct Node **node, struct Graph *graph, struct Node *const *before, size_t n, const struct CopyParams *params, void *context) {
+  NEEDS_CONTEXT; BEGIN;
+  *node = new_node(graph, before, n);
+  if (!*node) return INVALID;
+  (*node)->kind = COPY;
+  return set_copy(*node, params);
+}
+Status cuGraphConditionalHandleCreate(int **condition, struct Graph *graph, void *context, unsigned first, unsigned flags) {
+  NEEDS_CONTEXT; BEGIN;
+  if (graph->count == 16) return NO_MEMORY;
+  *condition = graph->conditions[graph->count++] = calloc(1, sizeof(int));
+  return OK;
+}
+Status cuGraphAddNode_v2(struct Node **node, struct Graph *graph, struct Node *const *before, const void *edges, size_t n, struct ConditionalParams *params) {
+  NEEDS_CONTEXT; BEGIN;
+  *node = new_node(graph, before, n);
+  if (!*node || params->node != 13 || params->kind > 1 || params->size < 1 || params->size > 2) return INVALID;
+  (*node)->kind = params->kind == 0 ? BRANCH : LOOP;
+  (*node)->condition = params->condition;
+  for (unsigned i = 0; i < params->size; i++) (*node)->bodies[i] = new_graph();
+  params->bodies = (*node)->bodies;
+  return OK;
+}
+/* An instance is its graph: Douse keeps the graph for as long. */
+Status cuGraphInstantiateWithFlags(struct Graph **exec, struct Graph *graph, uint64_t flags) { NEEDS_CONTEXT; BEGIN; *exec = graph; note("exec", 0, 0); return OK; }
+Status cuGraphExecDestroy(struct Graph *exec) { NEEDS_CONTEXT; note("unexec", 0, 0); return OK; }
+Status cuGraphUpload(struct Graph *exec, void *stream) { NEEDS_CONTEXT; BEGIN; return OK; }
+Status cuGraphExecKernelNodeSetParams_v2(struct Graph *exec, struct Node *node, const struct KernelParams *params) { NEEDS_CONTEXT; BEGIN; note("patch", 0, 0); return set_kernel(node, params); }
+Status cuGraphExecMemcpyNodeSetParams(struct Graph *exec, struct Node *node, const struct CopyParams *params, void *context) { NEEDS_CONTEXT; BEGIN; note("patch", 0, 0); return set_copy(node, params); }
+
+static void run_graph(const struct Graph *graph) {
+  for (const struct Node *node = graph->first; node; node = node->next) {
+    void *parameters[16];
+    switch (node->kind) {
+    case KERNEL:
+      for (int i = 0; i < 16; i++) parameters[i] = (void *)&node->values[i];
+      node->kernel->run(parameters);
+      break;
+    case COPY:
+      memmove(node->copy.to.kind == 1 ? node->copy.to.host : (void *)node->copy.to.device,
+              node->copy.from.kind == 1 ? node->copy.from.host : (void *)node->copy.from.device, node->copy.width);
+      break;
+    case BRANCH:
+      run_graph(node->bodies[*node->condition ? 0 : 1]);
+      break;
+    case LOOP:
+      while (*node->condition) run_graph(node->bodies[0]);
+    }
+  }
+}
+Status cuGraphLaunch(struct Graph *exec, void *stream) {
+  NEEDS_CONTEXT; BEGIN;
+  note("replay", 0, 0);
+  for (int i = 0; i < exec->count; i++) *exec->conditions[i] = 0;
+  run_graph(exec);
   return OK;
 }

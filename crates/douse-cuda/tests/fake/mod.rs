@@ -69,6 +69,8 @@ impl Fake {
             ("stream", "unstream"),
             ("event", "unevent"),
             ("module", "unmodule"),
+            ("graph", "ungraph"),
+            ("exec", "unexec"),
         ];
         for (made, gone) in pairs {
             assert_eq!(self.count(made), self.count(gone), "{made} and {gone}: {:?}", self.log());

@@ -26,7 +26,8 @@ pub(super) fn emit(writer: &mut Writer, attention: &Attention) -> Result<Library
     else {
         return Err(refused("a head size that is known only at run time"));
     };
-    if let (true, Some(form)) = (uses_tensor_cores(writer.dtype(query)?), Form::of(writer, attention, head, head_value)?)
+    if let (true, Some(form)) =
+        (uses_tensor_cores(writer.dtype(query)?), Form::of(writer, attention, head, head_value)?)
     {
         return form.emit(writer, attention);
     }
@@ -157,10 +158,7 @@ impl Form {
             let query = if group == 1 { "row".to_owned() } else { format!("(row / {group})") };
             writer.place(view, &["batch".to_owned(), head, query, last.to_owned()])
         };
-        let coordinates = format!(
-            "  const int64 key_head = rest % {0}, batch = rest / {0};\n",
-            writer.size(key_heads)
-        );
+        let coordinates = format!("  const int64 key_head = rest % {0}, batch = rest / {0};\n", writer.size(key_heads));
         let mut loaders = format!(
             "  const auto row_at = [=](int64 row, int64 d) -> const {element} * {{ return query + ({}); }};\n  \
              const auto rows = gathered<{element}, {}, false>(row_at, query + ({}), {rows_text}, {head});\n",
@@ -195,7 +193,8 @@ impl Form {
             });
         }
         // The longest rows of a causal product first.
-        let tile = if *causal { format!("{tiles_text} - 1 - rest % {tiles_text}") } else { format!("rest % {tiles_text}") };
+        let tile =
+            if *causal { format!("{tiles_text} - 1 - rest % {tiles_text}") } else { format!("rest % {tiles_text}") };
         let mut body = format!(
             "  int64 rest = blockIdx.x;\n  const int64 tile = {tile};\n  rest /= {tiles_text};\n{coordinates}{loaders}  \
              const auto score = [=](int64 row, int64 j, float s) {{ {score} return s; }};\n"

@@ -93,9 +93,9 @@ struct Shape<'a> {
 /// Numbers of elements that fit 32 bits keep every index in 32 bits.
 fn index_type(writer: &Writer, convolution: &Convolution) -> &'static str {
     let all = [&convolution.input, &convolution.out, &convolution.weight];
-    let narrow = all.iter().all(|view| {
-        writer.indexer.ranges.max(&Expr::product(&view.sizes)).is_some_and(|most| most < 1 << 30)
-    });
+    let narrow = all
+        .iter()
+        .all(|view| writer.indexer.ranges.max(&Expr::product(&view.sizes)).is_some_and(|most| most < 1 << 30));
     if narrow { "int" } else { "int64" }
 }
 
@@ -165,19 +165,14 @@ fn window_chunks(input: &View, shape: &Shape) -> &'static str {
 }
 
 /// The declaration of the loader of the filters: its rows are the group's output channels, its depth the taps.
-fn filters(
-    writer: &Writer,
-    convolution: &Convolution,
-    shape: &Shape,
-    depth: &Expr,
-    name: &str,
-) -> Result<String> {
+fn filters(writer: &Writer, convolution: &Convolution, shape: &Shape, depth: &Expr, name: &str) -> Result<String> {
     let weight = &convolution.weight;
     let rows = writer.size(&shape.group_out);
     if !convolution.transposed && dense(weight, shape.channels_last) {
         let row_stride = weight.strides.first().cloned().unwrap_or_else(|| Expr::int(0));
         let side = Side { rows: &shape.group_out, depth, row_stride: &row_stride, depth_stride: &Expr::int(1) };
-        let start = format!("weight + ({} + rest * {rows} * {})", writer.size(&weight.offset), writer.size(&row_stride));
+        let start =
+            format!("weight + ({} + rest * {rows} * {})", writer.size(&weight.offset), writer.size(&row_stride));
         return side.loader(writer, weight, name, &start);
     }
     let (tap, mut at) = shape.split_tap(writer, weight)?;

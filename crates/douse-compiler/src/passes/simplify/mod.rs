@@ -5,7 +5,8 @@ mod movement;
 mod pointwise;
 mod reduction;
 
-use douse_core::Result;
+use douse_core::sym::Expr;
+use douse_core::{DType, Result};
 use douse_ir::{Builder, Module, Node, Op, Value};
 
 use super::Context;
@@ -74,6 +75,15 @@ fn operand_of(builder: &Builder, value: Value, is: impl Fn(&Op) -> bool) -> Opti
     let node = builder.definition(value)?;
     match node.operands.as_slice() {
         [x] if is(&node.op) => Some(*x),
+        _ => None,
+    }
+}
+
+/// What an int64 value is at its coordinates.
+fn as_expr(builder: &Builder, value: Value) -> Option<Expr> {
+    match &builder.definition(value)?.op {
+        Op::Iota(expr) => Some(expr.clone()),
+        Op::Full(c) if builder.dtype(value) == DType::I64 => Some(Expr::int(c.to_i64())),
         _ => None,
     }
 }

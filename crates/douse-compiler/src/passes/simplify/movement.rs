@@ -3,22 +3,13 @@
 use douse_core::sym::{Expr, Symbol};
 use douse_ir::{Builder, Node, Op, Value};
 
-use super::{Rewrite, Rule};
+use super::{Rewrite, Rule, as_expr};
 use crate::passes::rebuild::Info;
 
 pub(super) const MOVE: &[Rule] = &[move_by_iota, move_of_iota, move_of_full, move_again];
 pub(super) const SCATTER: &[Rule] = &[scatter_by_iota];
 pub(super) const CHECK: &[Rule] = &[check_known];
 pub(super) const CONCAT: &[Rule] = &[concat_some];
-
-/// What an int64 value is at its coordinates.
-fn as_expr(b: &Builder, value: Value) -> Option<Expr> {
-    match &b.definition(value)?.op {
-        Op::Iota(expr) => Some(expr.clone()),
-        Op::Full(c) => Some(Expr::int(c.to_i64())),
-        _ => None,
-    }
-}
 
 /// Indices that are not known, and what `v0, v1, ...` are in their terms. `None` where no index is known.
 fn known_indices(b: &Builder, indices: &[Value]) -> Option<(Vec<Value>, Vec<Expr>)> {

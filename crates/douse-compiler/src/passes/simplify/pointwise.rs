@@ -3,10 +3,9 @@
 use douse_core::DType;
 use douse_core::Scalar;
 use douse_core::pointwise::{Binary, Unary};
-use douse_core::sym::Expr;
 use douse_ir::{Builder, Node, Op, Value};
 
-use super::{Rewrite, Rule, operand_of};
+use super::{Rewrite, Rule, as_expr, operand_of};
 use crate::passes::rebuild::Info;
 use crate::passes::scalar;
 
@@ -147,15 +146,6 @@ fn square(b: &mut Builder, node: &Node, _: &[Info]) -> Rewrite {
         return b.binary(Binary::Mul, *x, *x).map(|v| Some(vec![v]));
     }
     Ok(None)
-}
-
-/// What an int64 value is at its coordinates.
-fn as_expr(b: &Builder, value: Value) -> Option<Expr> {
-    match b.definition(value)?.op {
-        Op::Iota(ref expr) => Some(expr.clone()),
-        Op::Full(c) if b.dtype(value) == DType::I64 => Some(Expr::int(c.to_i64())),
-        _ => None,
-    }
 }
 
 /// iota(e) + iota(f) = iota(e + f), and so for - and *
