@@ -86,8 +86,9 @@ def main():
     parser.add_argument("names", nargs="*", default=NAMES)
     parser.add_argument("--douse", default=str(ROOT / "target/release/douse"))
     parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--longest", type=int, default=3, help="kernels to show")
-    parser.add_argument("--target", default="sm_%d%d" % torch.cuda.get_device_capability())
+    parser.add_argument("--target", default="sm_%d%d" % torch.cuda.get_device_capability() + ("a" if torch.cuda.get_device_capability() == (9, 0) else ""))
     options = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp())
     bandwidth = copy_bandwidth()
@@ -107,7 +108,7 @@ def main():
         lowering.wait()
     for name, module, args, program, lowering in prepared:
         with torch.no_grad():
-            theirs = eager(module.cuda(), args)
+            theirs = eager(module.cuda(), args, options.calls)
             outs = torch.utils._pytree.tree_leaves(module(*[a.cuda() for a in args]))
             wanted = outs[0].cpu().double()
         floor = workloads.bytes_min(module, args, outs) / bandwidth
@@ -118,7 +119,7 @@ def main():
             print(f"{name:28s} {theirs:11.3f} {(lowering.stderr.read() + done.stderr).strip()[:300]}", flush=True)
             continue
         got = next(iter(load_file(outputs).values())).double()
-        bench = subprocess.run([options.douse, "bench", *given, "--calls", "20", "--json", "-"], capture_output=True, text=True)
+        bench = subprocess.run([options.douse, "bench", *given, "--calls", str(options.calls), "--json", "-"], capture_output=True, text=True)
         ours = json.loads(bench.stdout)["median"]
         print(f"{name:28s} {theirs:11.3f} {ours:9.3f} {ours / theirs:6.2f}  {(got - wanted).abs().max():.3g} ({wanted.abs().max():.3g})", flush=True)
         if not options.kernels:

@@ -20,11 +20,11 @@ pub(super) struct EmittedKernel {
     pub special: bool,
 }
 
-/// Writes a kernel; `ranges` are those of the plan's symbols.
+/// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at.
 ///
 /// # Errors
 /// `Internal` for a kernel that is not well formed.
-pub(super) fn emit(kernel: &Kernel, ranges: &Ranges) -> Result<EmittedKernel> {
+pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, private: &[u32]) -> Result<EmittedKernel> {
     let strategy = Strategy::of(kernel, ranges);
     let mut writer = Writer {
         kernel,
@@ -33,6 +33,7 @@ pub(super) fn emit(kernel: &Kernel, ranges: &Ranges) -> Result<EmittedKernel> {
         out: Text::default(),
         lanes: Lanes::Thread,
         row: None,
+        private,
     };
     writer.out.line("{");
     let (points, threads) = match &strategy {
@@ -52,6 +53,7 @@ struct Writer<'a> {
     lanes: Lanes,
     /// What several stages load of the row, once it is in registers.
     row: Option<Row>,
+    private: &'a [u32],
 }
 
 /// Threads of a block of a kernel in which each thread works alone.
@@ -181,7 +183,7 @@ impl Writer<'_> {
         };
         let loop_type = self.indexer(stage).loop_width(*last).name();
         let whole = size.as_int().is_some_and(|size| size % points == 0);
-        let (kernel, row) = (self.kernel, self.row.clone());
+        let (kernel, row, private) = (self.kernel, self.row.clone(), self.private);
         let mut body = self.body(stage);
         let count = if whole {
             points.to_string()
@@ -196,7 +198,7 @@ impl Writer<'_> {
             if let Some(Op::Load { param, index, .. }) = stage.body.get(*number).map(|i| &i.op) {
                 let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));
                 let value = match held {
-                    Some(held) => format!("held{held}[n]"),
+                    Some((held, _)) => format!("held{held}[n]"),
                     None => format!("load_vector<{points}>(a{param} + {}, {count})", body.parenthesised(index)),
                 };
                 body.out.line(format!("const auto v{number} = {value};"));
@@ -209,6 +211,7 @@ impl Writer<'_> {
                 body.out.line(format!("Vector<{}, {points}> w{number};", names::element(dtype)?));
             }
         }
+        body.sums(vectors, false)?;
         body.out.line("#pragma unroll");
         body.out.line(format!("for (int k = 0; k < {points}; ++k) {{"));
         if !whole {
@@ -221,8 +224,17 @@ impl Writer<'_> {
             body.out.line("}");
         }
         body.out.line("}");
+        body.sums(vectors, true)?;
         for number in vectors.stores() {
             if let Some(Effect::Store { param, index, .. }) = stage.effects.get(*number) {
+                let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));
+                if let Some((held, value)) = held {
+                    body.out.line(format!("held{held}[n] = w{number};"));
+                    // Nobody else would see it in memory.
+                    if value.alone && private.contains(param) {
+                        continue;
+                    }
+                }
                 // Its registers belong to single points, and no vector's index mentions any.
                 let at = body.parenthesised(index);
                 body.out.line(format!("store_vector(a{param} + {at}, w{number}, {count});"));
@@ -272,8 +284,14 @@ impl Writer<'_> {
             Lanes::Thread => format!("const int64 p = blockIdx.x * {THREADS}ll + threadIdx.x;"),
             Lanes::Warp => format!("const int64 p = blockIdx.x * {}ll + threadIdx.x / 32;", THREADS / 32),
             Lanes::Block(_) => "const int64 p = blockIdx.x;".to_owned(),
+            // Lanes beyond the last point do its work again: every one must reach the barriers.
+            Lanes::Column(_) => {
+                format!("const int64 p = smaller<int64>(blockIdx.x * 32ll + threadIdx.x % 32, {points} - 1);")
+            }
         });
-        self.out.line(format!("if (p >= {points}) return;"));
+        if !matches!(lanes, Lanes::Column(_)) {
+            self.out.line(format!("if (p >= {points}) return;"));
+        }
         self.declare(&loops, "p", 1);
         self.declare_locals()?;
         self.load_row()?;
@@ -287,6 +305,7 @@ impl Writer<'_> {
             Lanes::Thread => (count.ceil_div(&Expr::int(i64::from(THREADS))), THREADS),
             Lanes::Warp => (count.ceil_div(&Expr::int(i64::from(THREADS / 32))), THREADS),
             Lanes::Block(threads) => (count, threads),
+            Lanes::Column(lanes) => (count.ceil_div(&Expr::int(32)), 32 * lanes),
         })
     }
 
@@ -345,17 +364,21 @@ impl Writer<'_> {
         let Some(stage) = self.kernel.stages.iter().find(|stage| row.is_for(stage)) else { return Ok(()) };
         let (inner, points) = (self.inner_loops(stage), row.vectors.points());
         let Some((last, size)) = inner.last() else { return Ok(()) };
-        for (held, (param, _)) in row.loads.iter().enumerate() {
-            let dtype = self.kernel.params.get(*param as usize).map(|p| p.dtype);
+        for (held, value) in row.values.iter().enumerate() {
+            let dtype = self.kernel.params.get(value.param as usize).map(|p| p.dtype);
             let dtype = dtype.ok_or_else(|| Error::internal("a parameter is not there"))?;
             self.out.line(format!("Vector<{}, {points}> held{held}[{}];", names::element(dtype)?, row.steps));
+        }
+        if row.values.iter().all(|value| value.made) {
+            self.row = Some(row);
+            return Ok(());
         }
         self.begin_step(stage, &inner, &row.vectors, row.steps);
         let indexer = self.indexer(stage);
         self.out.line(format!("const {} i{last} = first;", indexer.loop_width(*last).name()));
         let count = format!("(int)smaller<int64>({points}, {} - first)", indexer.write(size));
-        for (held, (param, index)) in row.loads.iter().enumerate() {
-            let at = indexer.write(index);
+        for (held, value) in row.values.iter().enumerate().filter(|(_, value)| !value.made) {
+            let (param, at) = (value.param, indexer.write(&value.index));
             self.out.line(format!("held{held}[n] = load_vector<{points}>(a{param} + ({at}), {count});"));
         }
         self.out.line("}");

@@ -10,6 +10,7 @@ mod index;
 mod kernel;
 mod library;
 mod names;
+mod private;
 mod row;
 mod strategy;
 mod vector;
@@ -99,8 +100,9 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let ranges = bounds::ranges(plan);
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
-    for kernel in &plan.kernels {
-        let emitted = kernel::emit(kernel, &ranges)?;
+    let private = private::params(plan);
+    for (number, kernel) in plan.kernels.iter().enumerate() {
+        let emitted = kernel::emit(kernel, &ranges, private.get(number).map_or(&[], Vec::as_slice))?;
         let module = modules.add(Function { text: emitted.text, special: emitted.special, templates: &[] });
         kernels.push(Launch { module, ..emitted.launch });
     }

@@ -11,6 +11,8 @@ pub(super) enum Lanes {
     Thread,
     Warp,
     Block(u32),
+    /// So many warps of a block share 32 outer points: where neighbouring points read neighbouring elements.
+    Column(u32),
 }
 
 impl Lanes {
@@ -18,7 +20,7 @@ impl Lanes {
         match self {
             Lanes::Thread => 1,
             Lanes::Warp => 32,
-            Lanes::Block(threads) => i64::from(threads),
+            Lanes::Block(lanes) | Lanes::Column(lanes) => i64::from(lanes),
         }
     }
 
@@ -27,6 +29,7 @@ impl Lanes {
             Lanes::Thread => "ThreadLanes".to_owned(),
             Lanes::Warp => "WarpLanes".to_owned(),
             Lanes::Block(threads) => format!("BlockLanes<{threads}>"),
+            Lanes::Column(lanes) => format!("ColumnLanes<{lanes}>"),
         }
     }
 }
@@ -51,6 +54,9 @@ const SOME: i64 = 1024;
 const MANY_ROWS: i64 = 512;
 /// Where threads of consecutive outer points read consecutive elements, this many fill the device.
 const MANY_COLUMNS: i64 = 8192;
+/// Threads that fill the device, and outer points from which warps that share 32 of them are enough blocks.
+const THREADS: i64 = 1 << 18;
+const SHARED_COLUMNS: i64 = 1024;
 /// Rows this long get the largest block.
 const LONG: i64 = 16384;
 /// Threads that an ordered kernel should have.
@@ -100,6 +106,12 @@ fn lanes(kernel: &Kernel, ranges: &Ranges) -> Lanes {
     let by_columns = by_columns(kernel);
     match longest {
         Some(longest) if longest <= FEW => Lanes::Thread,
+        Some(longest) if by_columns && !kernel.stages.iter().any(scans) && most_rows >= SHARED_COLUMNS => {
+            match (THREADS / most_rows).min(longest / 8).clamp(1, 16) {
+                1 => Lanes::Thread,
+                lanes => Lanes::Column(1 << lanes.ilog2()),
+            }
+        }
         Some(longest) if by_columns && (most_rows >= MANY_COLUMNS || longest <= 4 * FEW) => Lanes::Thread,
         None if by_columns && rows >= MANY_COLUMNS => Lanes::Thread,
         Some(longest) if longest <= SOME && most_rows >= MANY_ROWS => Lanes::Warp,

@@ -56,7 +56,9 @@ impl Device {
             Device::Cpu => "cpu".to_owned(),
             Device::Cuda(device) => {
                 let (major, minor) = device.device().compute_capability();
-                format!("sm_{major}{minor}")
+                // Hopper's own instructions multiply matrices nearly twice as fast.
+                let specific = if (major, minor) == (9, 0) { "a" } else { "" };
+                format!("sm_{major}{minor}{specific}")
             }
         };
         LowerOptions { targets: vec![target], ..LowerOptions::default() }

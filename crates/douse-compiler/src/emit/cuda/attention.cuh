@@ -92,19 +92,73 @@ DEVICE float fast_exp2(float x) {
   return exp2f(x);
 #endif
 }
-template <class T> DEVICE uint32 pack_pair(float low, float high) {
-  Vector<T, 2> pair;
-  pair.set(0, low);
-  pair.set(1, high);
-  return bits_of<uint32>(pair);
+// Two elements side by side, the first in the lower half.
+DEVICE uint32 pack_pair(float low, float high, float16) {
+#ifdef __CUDA_ARCH__
+  uint32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return to_float16(low).bits | (uint32)to_float16(high).bits << 16;
+#endif
+}
+DEVICE uint32 pack_pair(float low, float high, bfloat16) {
+#ifdef __CUDA_ARCH__
+  uint32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return to_bfloat16(low).bits | (uint32)to_bfloat16(high).bits << 16;
+#endif
 }
 
-const float LOG2_E = 1.44269504088896341f;
+// What is left of a sum under the maximum `old` under another, `top`: while every score is -inf there is nothing to scale. Scores are in powers of 2.
+DEVICE float rescale(float old, float top) { return fast_exp2(old - (top == -INFINITY_F ? 0.0f : top)); }
+
+// A step of the softmax that runs along a row, of which each lane of a quad has some scores, as `mma` deals them (HALF: of the row eight below):
+// scores become weights. Returns what earlier sums are multiplied by.
+template <int HALF, int N> DEVICE float running_softmax(float (&s)[N][4], float &top, float &total) {
+  float most = top;
+#pragma unroll
+  for (int j = 0; j < N; ++j) most = fmaxf(most, fmaxf(s[j][2 * HALF], s[j][2 * HALF + 1]));
+  most = fmaxf(most, shuffle_xor(most, 1));
+  most = fmaxf(most, shuffle_xor(most, 2));
+  float factor = rescale(top, most), own = 0.0f;
+  top = most;
+#pragma unroll
+  for (int j = 0; j < N; ++j)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float &x = s[j][2 * HALF + e];
+      x = rescale(x, most);
+      own += x;
+    }
+  total = total * factor + own;
+  return factor;
+}
+
+// Scales and masks the scores of a step: of keys from `key0` on, of rows `row` and eight below. CUT: some of the keys are not seen.
+template <bool CAUSAL, int GROUP, int N, class Score>
+DEVICE void score_step(float (&s)[N][4], int64 row0, int64 rows, int64 key0, int64 end, bool cut, Score score) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    int64 row = row0 + 8 * half, in_rows = smaller(row, rows - 1);
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float &x = s[j][2 * half + e];
+        int64 k = key0 + 8 * j + e;
+        if (!cut) x = score(in_rows, k, x);
+        else x = k < end && !(CAUSAL && k > row / GROUP) ? score(in_rows, k, x) : -INFINITY_F;
+      }
+  }
+}
 
 // Rows of queries (of every head that shares the keys) against the keys from `begin` to `end`, on tensor cores: 16 rows a warp, ROW_WARPS of them;
 // KEY_WARPS warps share the KEYS keys of a step. Keys and values of the next step are fetched meanwhile. `score(row, key, product)` scales and
-// masks; CAUSAL: row r, which is query r / GROUP, sees keys up to that. `out(row, d, run, count, top, total)` gets sums of weights e^(score - top)
-// times values, and of weights.
+// masks, and gives powers of 2; CAUSAL: row r, which is query r / GROUP, sees keys up to that. `out(row, d, run, count, top, total)` gets sums
+// of weights 2^(score - top) times values, and of weights.
 template <class T, int HEAD, int VALUE, int ROW_WARPS, int KEY_WARPS, int KEYS, bool CAUSAL, int GROUP, class Query, class Key, class Val, class Score, class Out>
 DEVICE void mma_attention(int64 row0, int64 begin, int64 end, const Query &query, const Key &key, const Val &value, Score score, Out out) {
   const int THREADS = 32 * ROW_WARPS * KEY_WARPS, ROWS = 16 * ROW_WARPS, OWN = KEYS / KEY_WARPS;
@@ -169,45 +223,16 @@ DEVICE void mma_attention(int64 row0, int64 begin, int64 end, const Query &query
       }
     }
     bool cut = key0 + KEYS > end || (CAUSAL && key0 + KEYS > (row0 + own_row) / GROUP + 1);
+score_step<CAUSAL, GROUP>(s, row0 + own_row + group, query.rows, key0 + own_key + 2 * quad, end, cut, score);
+    float factors[2] = {running_softmax<0>(s, top[0], total[0]), running_softmax<1>(s, top[1], total[1])};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      int64 row = row0 + own_row + group + 8 * half;
-      float most = top[half];
+    for (int j = 0; j < 2 * VALUE_STEPS; ++j)
 #pragma unroll
-      for (int j = 0; j < OWN / 8; ++j)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          int64 k = key0 + own_key + 8 * j + 2 * quad + e;
-          float &x = s[j][2 * half + e];
-          bool seen = !cut || (k < end && !(CAUSAL && k > row / GROUP));
-          x = seen && row < query.rows ? score(row, k, x) : -INFINITY_F;
-          most = fmaxf(most, x);
-        }
-      most = fmaxf(most, shuffle_xor(most, 1));
-      most = fmaxf(most, shuffle_xor(most, 2));
-      // While every score is -inf there is nothing to scale.
-      float base = most == -INFINITY_F ? 0.0f : most * LOG2_E, factor = fast_exp2(fmaf(top[half], LOG2_E, -base));
-      top[half] = most;
-      float own = 0.0f;
-#pragma unroll
-      for (int j = 0; j < OWN / 8; ++j)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float &x = s[j][2 * half + e];
-          x = fast_exp2(fmaf(x, LOG2_E, -base));
-          own += x;
-        }
-      total[half] = total[half] * factor + own;
-#pragma unroll
-      for (int j = 0; j < 2 * VALUE_STEPS; ++j) {
-        sum[j][2 * half] *= factor;
-        sum[j][2 * half + 1] *= factor;
-      }
-    }
+      for (int e = 0; e < 4; ++e) sum[j][e] *= factors[e / 2];
 #pragma unroll
     for (int j = 0; j < OWN / 16; ++j) {
       const float (&a)[4] = s[2 * j], (&b)[4] = s[2 * j + 1];
-      const uint32 weight[4] = {pack_pair<T>(a[0], a[1]), pack_pair<T>(a[2], a[3]), pack_pair<T>(b[0], b[1]), pack_pair<T>(b[2], b[3])};
+      const uint32 weight[4] = {pack_pair(a[0], a[1], T{}), pack_pair(a[2], a[3], T{}), pack_pair(b[0], b[1], T{}), pack_pair(b[2], b[3], T{})};
 #pragma unroll
       for (int d = 0; d < VALUE_STEPS; ++d) {
         uint32 y[4];
@@ -249,11 +274,10 @@ DEVICE void mma_attention(int64 row0, int64 begin, int64 end, const Query &query
       Run<float, 2> run = {{0.0f, 0.0f}};
 #pragma unroll
       for (int w = 0; w < KEY_WARPS; ++w) most = fmaxf(most, line[w * 16 * LINE + LINE - 2]);
-      float base = most == -INFINITY_F ? 0.0f : most * LOG2_E;
 #pragma unroll
       for (int w = 0; w < KEY_WARPS; ++w) {
         const float *part = line + w * 16 * LINE;
-        float factor = fast_exp2(fmaf(part[LINE - 2], LOG2_E, -base));
+        float factor = rescale(part[LINE - 2], most);
         all = fmaf(part[LINE - 1], factor, all);
         run.x[0] = fmaf(part[d], factor, run.x[0]);
         run.x[1] = fmaf(part[d + 1], factor, run.x[1]);
@@ -302,10 +326,9 @@ template <int VALUE, class Out> DEVICE void join_parts(int64 at, int64 rows, int
   float most = -INFINITY_F, all = 0.0f;
   Run<float, 2> run = {{0.0f, 0.0f}};
   for (int p = 0; p < parts; ++p) most = fmaxf(most, lines[(p * rows + row) * LINE + VALUE]);
-  float base = most == -INFINITY_F ? 0.0f : most * LOG2_E;
   for (int p = 0; p < parts; ++p) {
     const float *line = lines + (p * rows + row) * LINE;
-    float factor = fast_exp2(fmaf(line[VALUE], LOG2_E, -base));
+    float factor = rescale(line[VALUE], most);
     all = fmaf(line[VALUE + 1], factor, all);
     run.x[0] = fmaf(line[d], factor, run.x[0]);
     if (d + 1 < VALUE) run.x[1] = fmaf(line[d + 1], factor, run.x[1]);

@@ -58,11 +58,16 @@ DEVICE float16 to_float16(float x) {
 
 DEVICE float to_float(bfloat16 x) { return __uint_as_float((uint32)x.bits << 16); }
 
-// By integers: one code for every architecture, and NaN keeps its sign as on the CPU.
+// NaN keeps its sign as on the CPU.
 DEVICE bfloat16 to_bfloat16(float x) {
   uint32 bits = __float_as_uint(x);
+#ifdef __CUDA_ARCH__
+  uint16 rounded;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(x));
+#else
   uint32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return bfloat16{(uint16)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded)};
+#endif
+  return bfloat16{(uint16)(x != x ? (bits >> 16) | 0x40u : rounded)};
 }
 
 // The four float8 formats: bits of the significand, exponent of the smallest normal number, codes (without sign) of the
@@ -231,7 +236,7 @@ template <int N, class T> DEVICE void store_vector(T *p, const Vector<T, N> &v, 
 
 // The block's dynamic shared memory.
 DEVICE unsigned char *dynamic_shared() {
-  extern __shared__ __align__(128) unsigned char dynamic_shared_memory[];
+  extern __shared__ __align__(1024) unsigned char dynamic_shared_memory[];
   return dynamic_shared_memory;
 }
 

@@ -115,6 +115,15 @@ template <int N, class Loader> DEVICE Vector<typename Loader::Type, N> fetch(con
   return v;
 }
 
+// N elements along the depth.
+template <int N, class Loader> DEVICE Vector<typename Loader::Type, N> fetch_depth(const Loader &loader, int64 row, int64 k, bool in_chunks) {
+  if (!loader.rows_are_adjacent()) return fetch<N>(loader, row, k, in_chunks);
+  Vector<typename Loader::Type, N> v;
+#pragma unroll
+  for (int i = 0; i < N; ++i) v.element[i] = loader.at(row, k + i);
+  return v;
+}
+
 // Tiles in groups of eight rows of them: blocks that run together share what they read.
 DEVICE void tile_at(uint32 tile, uint32 tiles_m, uint32 tiles_n, int64 &m, int64 &n) {
   uint32 group = tile / (8 * tiles_n), rest = tile % (8 * tiles_n), height = smaller(8u, tiles_m - 8 * group);
@@ -263,8 +272,9 @@ template <int PENDING> DEVICE void await_copies() {
 #endif
 }
 
-// A tile of ROWS x DEPTH elements in shared memory, as it lies in memory: lines are rows, or columns where rows are adjacent, of multiples of 64
-// elements. The chunks of a line are shuffled by its number, so that the eight lines which a warp reads at once are in different banks.
+// A tile of ROWS x DEPTH elements in shared memory, as it lies in memory: lines are rows, or columns where rows are adjacent, in blocks of 64
+// elements (128 bytes) of each line. The eight chunks of a line are shuffled by its number, so that the eight lines which a warp reads at once
+// are in different banks.
 template <int ROWS, int DEPTH, int THREADS, class Loader> struct Tile {
   typedef typename Loader::Type T;
   static const int SIZE = ROWS * DEPTH, COUNT = SIZE / 8 / THREADS;
@@ -272,8 +282,8 @@ template <int ROWS, int DEPTH, int THREADS, class Loader> struct Tile {
 
   static DEVICE int offset(const Loader &loader, int row, int k) {
     int line = loader.rows_are_adjacent() ? k : row, chunk = (loader.rows_are_adjacent() ? row : k) / 8;
-    int chunks = loader.rows_are_adjacent() ? ROWS / 8 : DEPTH / 8;
-    return (line * chunks + (chunk ^ (line & 7))) * 8;
+    int lines = loader.rows_are_adjacent() ? DEPTH : ROWS;
+    return ((chunk / 8 * lines + line) * 8 + (chunk % 8 ^ (line & 7))) * 8;
   }
   // The chunks of a thread: row and column of the first element.
   static DEVICE void place(const Loader &loader, int i, int &row, int &k) {
@@ -451,12 +461,12 @@ DEVICE void thin_product(int64 column0, const A &a, const B &b, Out out) {
 #pragma unroll
     for (int s = 0; s < AHEAD; ++s)
 #pragma unroll
-      for (int c = 0; c < COLUMNS; ++c) y[s][c] = fetch<N>(b, column0 + c, k0 + s * STEP + lane * N, chunks_b);
+      for (int c = 0; c < COLUMNS; ++c) y[s][c] = fetch_depth<N>(b, column0 + c, k0 + s * STEP + lane * N, chunks_b);
 #pragma unroll
     for (int s = 0; s < AHEAD; ++s)
 #pragma unroll
       for (int m = 0; m < M; ++m) {
-        Vector<T, N> x = fetch<N>(a, m, k0 + s * STEP + lane * N, chunks_a);
+        Vector<T, N> x = fetch_depth<N>(a, m, k0 + s * STEP + lane * N, chunks_a);
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c)
 #pragma unroll
@@ -502,13 +512,13 @@ DEVICE void thin_mma_product(int64 column0, const A &a, const B &b, Out out) {
     for (int i = 0; i < AHEAD; ++i) {
       int64 k = k0 + i * STEP + 8 * quad;
 #pragma unroll
-      for (int s = 0; s < SETS; ++s) y[i][s].v = fetch<8>(b, column0 + 8 * s + group, k, chunks_b);
+      for (int s = 0; s < SETS; ++s) y[i][s].v = fetch_depth<8>(b, column0 + 8 * s + group, k, chunks_b);
     }
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i) {
       int64 k = k0 + i * STEP + 8 * quad;
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r) x[i][r].v = fetch<8>(a, 8 * r + group, k, chunks_a);
+      for (int r = 0; r < ROWS; ++r) x[i][r].v = fetch_depth<8>(a, 8 * r + group, k, chunks_a);
     }
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i)

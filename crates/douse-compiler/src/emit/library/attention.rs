@@ -11,6 +11,12 @@ use super::product::{BLOCKS, Put, Side, uses_tensor_cores};
 use crate::emit::names;
 
 const TEMPLATES: &[&str] = &[include_str!("../cuda/product.cuh"), include_str!("../cuda/attention.cuh")];
+const WARPGROUP_TEMPLATES: &[&str] = &[
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/attention.cuh"),
+    include_str!("../cuda/warpgroup.cuh"),
+    include_str!("../cuda/warpgroup_attention.cuh"),
+];
 
 /// Queries of a block and keys of a step, as in the template without tensor cores.
 const QUERIES: i64 = 16;
@@ -106,6 +112,8 @@ struct Form {
     keys: i64,
     /// Blocks that each take a part of the keys.
     parts: i64,
+    /// By the template for warpgroups, whose numbers of rows and keys are fixed.
+    warpgroups: bool,
     shared: i64,
 }
 
@@ -129,8 +137,24 @@ impl Form {
         let rows = guess(nth_last(&query.sizes, 1)?).saturating_mul(group);
         let lengths = guess(nth_last(&key.sizes, 1)?);
         let blocks = |warps: i64| ((rows as u64).div_ceil(16 * warps as u64) as i64).saturating_mul(matrices);
-        let keys = if head.max(value) <= 128 { 64 } else { 32 };
+        let in_chunks = |view: &View, depth: i64| -> Result<bool> {
+            let (row_stride, depth_stride) = (nth_last(&view.strides, 1)?, nth_last(&view.strides, 0)?);
+            let side = Side { rows: nth_last(&view.sizes, 1)?, depth: &Expr::int(depth), row_stride, depth_stride };
+            Ok(side.is_deep(writer.dtype(view)?))
+        };
+        let warpgroups = writer.warpgroups()
+            && blocks(8) >= BLOCKS
+            && (matches!(head, 64 | 128) && matches!(value, 64 | 128))
+            && (in_chunks(key, head)? && in_chunks(&attention.value, value)?);
+        let keys = if warpgroups {
+            128
+        } else if head.max(value) <= 128 {
+            64
+        } else {
+            32
+        };
         let (row_warps, key_warps) = match () {
+            () if warpgroups => (8, 1),
             () if keys == 64 && blocks(8) >= 2 * BLOCKS => (8, 1),
             () if blocks(4) >= BLOCKS => (4, 1),
             () => (1, keys / 16),
@@ -139,13 +163,13 @@ impl Form {
         let parts = if splittable { (2 * BLOCKS / blocks(1)).min(lengths / PART).clamp(1, MOST_PARTS) } else { 1 };
         let line = |size: i64| (size + 63) / 64 * 64;
         let shared = (16 * row_warps * line(head) + 2 * keys * (line(head) + line(value))) * 2;
-        let fits = value <= LONGEST_VALUE && shared <= SHARED;
-        Ok(fits.then_some(Form { head, value, group, row_warps, key_warps, keys, parts, shared }))
+        let fits = value <= LONGEST_VALUE && shared <= if warpgroups { writer.shared_limit() } else { SHARED };
+        Ok(fits.then_some(Form { head, value, group, row_warps, key_warps, keys, parts, warpgroups, shared }))
     }
 
     fn emit(&self, writer: &mut Writer, attention: &Attention) -> Result<LibraryLaunches> {
         let Attention { query, key, value, mask, out, scale, causal } = attention;
-        let Form { head, value: head_value, group, row_warps, key_warps, keys, parts, shared } = *self;
+        let Form { head, value: head_value, group, row_warps, key_warps, keys, parts, warpgroups, shared } = *self;
         let element = writer.element(query)?;
         let (queries, length) = (nth_last(&query.sizes, 1)?, nth_last(&key.sizes, 1)?);
         let (key_heads, batch) = (nth_last(&key.sizes, 2)?, nth_last(&query.sizes, 3)?);
@@ -184,12 +208,13 @@ impl Form {
                 ));
             }
         }
-        let mut score = format!("s *= (float){};", names::float64(*scale));
+        // In powers of 2.
+        let mut score = format!("s *= (float){};", names::float64(*scale * std::f64::consts::LOG2_E));
         if let Some(mask) = mask {
             let masked = at(mask, "j");
             score.push_str(&match writer.dtype(mask)?.is_bool() {
                 true => format!(" if (!load(mask + {masked})) return -INFINITY_F;"),
-                false => format!(" s += load(mask + {masked});"),
+                false => format!(" s += load(mask + {masked}) * LOG2_E;"),
             });
         }
         // The longest rows of a causal product first.
@@ -206,6 +231,12 @@ impl Form {
             bias: None,
         };
         let call = |begin: &str, end: &str, out: &str| {
+            if warpgroups {
+                return format!(
+                    "  warpgroup_attention<{element}, {head}, {head_value}, {causal}, {group}>(tile * 128, {end}, rows, keys, values, \
+                     score, {out});\n"
+                );
+            }
             format!(
                 "  mma_attention<{element}, {head}, {head_value}, {row_warps}, {key_warps}, {keys}, {causal}, {group}>(tile * {}, {begin}, {end}, \
                  rows, keys, values, score, {out});\n",
@@ -221,7 +252,7 @@ impl Form {
         arguments.push(Argument { name: "out", view: out, written: true });
         let draft = |name, arguments, body, grid, threads: i64, shared: i64| Draft {
             name,
-            templates: TEMPLATES,
+            templates: if warpgroups { WARPGROUP_TEMPLATES } else { TEMPLATES },
             arguments,
             sizes: vec![],
             body,

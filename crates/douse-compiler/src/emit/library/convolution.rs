@@ -71,6 +71,7 @@ pub(super) fn emit(writer: &mut Writer, convolution: &Convolution) -> Result<Lib
         rows,
         columns,
         depth,
+        deep: window_chunks(input, &shape) == "WHOLE" && !filters.contains("SCATTERED"),
         coordinates: String::new(),
         operands: window + &windows + &filters,
         put: put(writer, convolution, &shape, out_last)?,

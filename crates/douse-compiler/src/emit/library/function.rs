@@ -38,6 +38,7 @@ pub(super) struct Writer<'a> {
     plan: &'a Plan,
     pub indexer: Indexer,
     shared_limit: i64,
+    warpgroups: bool,
     modules: &'a mut Modules,
     written: HashMap<String, (u32, String)>,
 }
@@ -45,12 +46,18 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     pub fn new(plan: &'a Plan, ranges: &Ranges, arch: &str, modules: &'a mut Modules) -> Writer<'a> {
         let indexer = Indexer { ranges: ranges.clone() };
-        Writer { plan, indexer, shared_limit: shared_limit(arch), modules, written: HashMap::new() }
+        let (shared_limit, warpgroups) = (shared_limit(arch), arch == "sm_90a");
+        Writer { plan, indexer, shared_limit, warpgroups, modules, written: HashMap::new() }
     }
 
     /// Bytes of shared memory that a block may have; so many in all, together, may the blocks of a multiprocessor.
     pub fn shared_limit(&self) -> i64 {
         self.shared_limit
+    }
+
+    /// Whether warpgroups multiply: on Hopper's `sm_90a` alone.
+    pub fn warpgroups(&self) -> bool {
+        self.warpgroups
     }
 
     pub fn dtype(&self, view: &View) -> Result<DType> {

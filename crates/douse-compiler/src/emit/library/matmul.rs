@@ -56,6 +56,7 @@ pub(super) fn emit(writer: &mut Writer, a: &View, b: &View, out: &View) -> Resul
         rows: left.2.rows.clone(),
         columns: right.2.rows.clone(),
         depth: depth.clone(),
+        deep: [&left, &right].iter().all(|(_, _, side)| side.is_deep(dtype)),
         coordinates,
         operands,
         put,
@@ -75,15 +76,14 @@ fn few(writer: &Writer, dtype: DType, rows: &Expr) -> bool {
 fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
     let Product { dtype, arguments, batch, rows, columns, depth, coordinates, operands, put, .. } = product;
     let most_rows = writer.indexer.ranges.max(&rows).unwrap_or(THIN);
-    // Blocks of more columns read the rows less often, where enough blocks remain.
     let all_columns = (&batch * &columns).as_int().unwrap_or(0);
     let depth = depth.as_int().unwrap_or(1024);
     let warps = |step: i64, most: i64| (depth / step).clamp(2, most).ilog2();
     let (template, width, threads) = if product::uses_tensor_cores(dtype) {
-        let sets = if all_columns >= 16 * 2 * BLOCKS { 2 } else { 1 };
-        let warps = 1 << warps(256, if all_columns >= 16 * 8 * BLOCKS { 4 } else { 16 });
+        // So many warps that each multiprocessor has its 32.
+        let warps = 1 << warps(128, (32 * 8 * BLOCKS / all_columns.max(1)).clamp(4, 16));
         let row_sets = if most_rows > 8 { 2 } else { 1 };
-        (format!("thin_mma_product<{row_sets}, {sets}, {warps}>"), 8 * sets, 32 * warps)
+        (format!("thin_mma_product<{row_sets}, 1, {warps}>"), 8, 32 * warps)
     } else {
         let width = if all_columns >= 4 * 8 * BLOCKS { 2 } else { 1 };
         let warps = 1 << warps(512, 8);

@@ -8,6 +8,7 @@ use douse_program::target::LibraryLaunches;
 use super::function::{Argument, Draft, Writer};
 
 pub(super) const TEMPLATES: &[&str] = &[include_str!("../cuda/product.cuh")];
+const WARPGROUP_TEMPLATES: &[&str] = &[include_str!("../cuda/product.cuh"), include_str!("../cuda/warpgroup.cuh")];
 
 /// Blocks that should at least be there, for every multiprocessor of a large device to have one.
 pub(super) const BLOCKS: i64 = 132;
@@ -31,6 +32,8 @@ pub(super) struct Product<'a> {
     pub rows: Expr,
     pub columns: Expr,
     pub depth: Expr,
+    /// Both operands' rows lie in chunks along the depth.
+    pub deep: bool,
     /// Statements that make what the others need from `rest`, the number of the matrix in the batch.
     pub coordinates: String,
     /// Statements that declare the loaders `left` and `right`.
@@ -77,6 +80,7 @@ struct Tiles {
     rows: i64,
     columns: i64,
     template: String,
+    templates: &'static [&'static str],
     threads: i64,
     /// Bytes of dynamic shared memory.
     shared: i64,
@@ -87,12 +91,14 @@ const MMA_TILES: [(i64, i64, i64, i64, i64); 3] = [(128, 256, 2, 4, 1), (128, 12
 /// Stages that are worth having.
 const MOST_STAGES: i64 = 4;
 
-fn candidates(dtype: DType, writer: &Writer) -> Vec<Tiles> {
+fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
+    let dtype = product.dtype;
     if !uses_tensor_cores(dtype) {
         let tile = |size: i64| Tiles {
             rows: size,
             columns: size,
             template: format!("tile_product<{size}>"),
+            templates: TEMPLATES,
             threads: THREADS,
             shared: 0,
         };
@@ -100,14 +106,18 @@ fn candidates(dtype: DType, writer: &Writer) -> Vec<Tiles> {
     }
     let tiles = MMA_TILES.map(|(rows, columns, warps_m, warps_n, blocks)| {
         let stage = (rows + columns) * STAGE * dtype.size() as i64;
-        let stages = (writer.shared_limit() / blocks / stage).clamp(2, MOST_STAGES);
-        Tiles {
-            rows,
-            columns,
-            template: format!("mma_product<{rows}, {columns}, {warps_m}, {warps_n}, {stages}>"),
-            threads: 32 * warps_m * warps_n,
-            shared: stages * stage,
-        }
+        // What the driver keeps of each block's share.
+        let share = writer.shared_limit() / blocks - 1024;
+        let stages = (share / stage).clamp(2, MOST_STAGES);
+        let warpgroups = writer.warpgroups() && product.deep && rows == 128;
+        let (template, templates, threads) = match warpgroups {
+            true => (format!("warpgroup_product<{}, {stages}>", columns / 128), WARPGROUP_TEMPLATES, 256),
+            false => {
+                let template = format!("mma_product<{rows}, {columns}, {warps_m}, {warps_n}, {stages}>");
+                (template, TEMPLATES, 32 * warps_m * warps_n)
+            }
+        };
+        Tiles { rows, columns, template, templates, threads, shared: stages * stage }
     });
     tiles.into()
 }
@@ -120,7 +130,7 @@ pub(super) fn uses_tensor_cores(dtype: DType) -> bool {
 fn choose(writer: &Writer, product: &Product) -> Result<(Tiles, i64)> {
     let guess = |size: &Expr| size.as_int().or(writer.indexer.ranges.max(size)).unwrap_or(UNKNOWN).max(1);
     let (rows, columns, batch) = (guess(&product.rows), guess(&product.columns), guess(&product.batch));
-    let mut tiles = candidates(product.dtype, writer);
+    let mut tiles = candidates(product, writer);
     let blocks = |t: &Tiles| {
         (rows as u64).div_ceil(t.rows as u64).saturating_mul((columns as u64).div_ceil(t.columns as u64)) as i64
     };
@@ -136,7 +146,7 @@ fn choose(writer: &Writer, product: &Product) -> Result<(Tiles, i64)> {
     let tiles = tiles.swap_remove(chosen);
     let splittable = product.dtype.is_float() && blocks(&tiles) <= BLOCKS / 2;
     let slices = match product.depth.as_int() {
-        Some(depth) if splittable => (BLOCKS / blocks(&tiles)).min(depth / SLICE).clamp(1, MOST_SLICES),
+        Some(depth) if splittable => (2 * BLOCKS / blocks(&tiles)).min(depth / SLICE).clamp(1, MOST_SLICES),
         _ => 1,
     };
     Ok((tiles, slices))
@@ -145,7 +155,8 @@ fn choose(writer: &Writer, product: &Product) -> Result<(Tiles, i64)> {
 /// The launches of a product: one, or two where blocks share the depth.
 pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
     let (tiles, slices) = choose(writer, &product)?;
-    let Product { name, dtype, arguments, sizes, batch, rows, columns, depth, coordinates, operands, put } = product;
+    let Product { name, dtype, arguments, sizes, batch, rows, columns, depth, coordinates, operands, put, .. } =
+        product;
     let tile = |size: &Expr, tile: i64| size.ceil_div(&Expr::int(tile));
     let (tiles_m, tiles_n) = (tile(&rows, tiles.rows), tile(&columns, tiles.columns));
     let depth_text = writer.size(&depth);
@@ -159,7 +170,7 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     let grid = &(&tiles_m * &tiles_n) * &batch;
     let draft = |name, arguments, body, grid, threads, shared, scratch| Draft {
         name,
-        templates: TEMPLATES,
+        templates: tiles.templates,
         arguments,
         sizes: sizes.clone(),
         body,
@@ -247,6 +258,11 @@ impl Side<'_> {
             (true, false) => "CHUNKED",
             (true, true) => "WHOLE",
         }
+    }
+
+    /// Whether rows lie in chunks along the depth.
+    pub fn is_deep(&self, dtype: DType) -> bool {
+        self.depth_stride.is_int(1) && self.chunks(dtype) != "SCATTERED"
     }
 
     /// A declaration of a loader over memory from `start`, a text.
