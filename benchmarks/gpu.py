@@ -2,21 +2,21 @@
 
     python benchmarks/gpu.py [--douse target/release/douse] [--kernels] [NAME ...]     # needs torch and torchvision with CUDA
 
-For each workload of workloads.py: exports it, lowers it, checks that Douse's answer is PyTorch's, then prints the median milliseconds of a call. Both
-include the copies of inputs to the device and of outputs to the host. With --kernels also the time that one call's kernels take on the device, for both
-(Nsight Compute's `gpu__time_duration`, PyTorch's profiler), what that is of the floor (the least bytes over the measured copy bandwidth), and the kernels
-that take longest.
+For each workload of workloads.py: exports it, checks that Douse's answer is PyTorch's, with and without CUDA graphs, then prints the median milliseconds of
+a call: PyTorch's eagerly and replayed from a graph, Douse's likewise. All include the copies of inputs to the device and of outputs to the host. With
+--kernels also the time that one call's kernels take on the device, for both (Nsight Compute's `gpu__time_duration`, PyTorch's profiler), what that is of the
+floor (the least bytes over the measured copy bandwidth), and the kernels that take longest.
 """
 import argparse
 import collections
 import csv
+import json
 import pathlib
 import statistics
 import subprocess
 import tempfile
 import time
 
-import json
 import torch
 from safetensors.torch import load_file, save_file
 from torch.profiler import ProfilerActivity, profile
@@ -81,59 +81,98 @@ def copy_bandwidth():
     return 2 * a.numel() / statistics.median(times)
 
 
+def captured(module, args, calls=20):
+    """The same replayed from a CUDA graph; NaN where PyTorch cannot capture it."""
+    try:
+        with torch.no_grad():
+            static = [a.cuda() for a in args]
+            host = [a.pin_memory() for a in args]
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    module(*static)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = torch.utils._pytree.tree_leaves(module(*static))
+            times = []
+            for i in range(calls + 3):
+                start = time.perf_counter()
+                for to, source in zip(static, host):
+                    to.copy_(source, non_blocking=True)
+                graph.replay()
+                [t.cpu() for t in out]
+                if i >= 3:
+                    times.append((time.perf_counter() - start) * 1e3)
+            return statistics.median(times)
+    except Exception as error:
+        print(f"  (not captured: {str(error).splitlines()[0][:100]})")
+        torch.cuda.synchronize()
+        return float("nan")
+
+
+def show_kernels(options, bench, module, args, outs, bandwidth):
+    floor = workloads.bytes_min(module, args, outs) / bandwidth
+    found = kernels([*bench, "--calls", "1", "--warm-up", "1", "--json", "-"])
+    total, peer = sum(ms for _, ms in found), eager_kernels(module, args)
+    print(f"{'  kernels':28s} {peer:9.4f} {'':9s} {total:9.4f} {'':9s} {total / peer:6.2f}  floor {floor:.4f}, {floor / max(total, 1e-9):.0%} of it; {len(found)} kernels")
+    longest = collections.defaultdict(lambda: [0, 0.0])
+    for kernel, ms in found:
+        longest[kernel][0] += 1
+        longest[kernel][1] += ms
+    for kernel, (count, ms) in sorted(longest.items(), key=lambda item: -item[1][1])[: options.longest]:
+        print(f"    {ms:9.4f} ms  {count:3d} x {kernel[:90]}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=NAMES)
     parser.add_argument("--douse", default=str(ROOT / "target/release/douse"))
     parser.add_argument("--kernels", action="store_true")
-    parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--calls", type=int, default=50)
     parser.add_argument("--longest", type=int, default=3, help="kernels to show")
-    parser.add_argument("--target", default="sm_%d%d" % torch.cuda.get_device_capability() + ("a" if torch.cuda.get_device_capability() == (9, 0) else ""))
     options = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp())
-    bandwidth = copy_bandwidth()
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, copies {bandwidth / 1e9:.2f} TB/s")
-    print(f"{'workload':28s} {'PyTorch ms':>11s} {'Douse ms':>9s} {'ratio':>6s}  largest difference (largest value)")
-    prepared = []
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, copies {(bandwidth := copy_bandwidth()) / 1e9:.2f} TB/s")
+    print(f"{'workload':28s} {'eager':>9s} {'captured':>9s} {'Douse':>9s} {'graph':>9s} {'ratio':>6s}  largest difference, plain and graph (largest value)")
     for name in options.names:
         torch.manual_seed(0)
         module, args = workloads.WORKLOADS[name]()
-        exported, program = folder / f"{name}.pt2", folder / f"{name}.pte"
+        program, inputs, outputs = folder / f"{name}.pt2", folder / f"{name}.in.safetensors", folder / f"{name}.out.safetensors"
         with torch.no_grad():
-            torch.export.save(torch.export.export(module, args, strict=False), exported)
-        save_file({f"i{i}": a.contiguous() for i, a in enumerate(args)}, folder / f"{name}.in.safetensors")
-        lowering = subprocess.Popen([options.douse, "lower", exported, "-o", program, "--target", options.target], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        prepared.append((name, module, args, program, lowering))
-    for _, _, _, _, lowering in prepared:
-        lowering.wait()
-    for name, module, args, program, lowering in prepared:
-        with torch.no_grad():
+            torch.export.save(torch.export.export(module, args, strict=False), program)
+            save_file({f"i{i}": a.contiguous() for i, a in enumerate(args)}, inputs)
             theirs = eager(module.cuda(), args, options.calls)
             outs = torch.utils._pytree.tree_leaves(module(*[a.cuda() for a in args]))
             wanted = outs[0].cpu().double()
-        floor = workloads.bytes_min(module, args, outs) / bandwidth
-        inputs, outputs = folder / f"{name}.in.safetensors", folder / f"{name}.out.safetensors"
-        given = [str(program), "--device", "cuda", "--input", str(inputs)]
-        done = subprocess.run([options.douse, "run", *given, "--output", str(outputs)], capture_output=True, text=True)
-        if done.returncode:
-            print(f"{name:28s} {theirs:11.3f} {(lowering.stderr.read() + done.stderr).strip()[:300]}", flush=True)
-            continue
-        got = next(iter(load_file(outputs).values())).double()
-        bench = subprocess.run([options.douse, "bench", *given, "--calls", str(options.calls), "--json", "-"], capture_output=True, text=True)
-        ours = json.loads(bench.stdout)["median"]
-        print(f"{name:28s} {theirs:11.3f} {ours:9.3f} {ours / theirs:6.2f}  {(got - wanted).abs().max():.3g} ({wanted.abs().max():.3g})", flush=True)
-        if not options.kernels:
-            continue
-        found = kernels([options.douse, "bench", *given, "--calls", "1", "--warm-up", "1", "--json", "-"])
-        total, peer = sum(ms for _, ms in found), eager_kernels(module, args)
-        print(f"{'  kernels':28s} {peer:11.4f} {total:9.4f} {total / peer:6.2f}  floor {floor:.4f}, {floor / max(total, 1e-9):.0%} of it; {len(found)} kernels")
-        longest = collections.defaultdict(lambda: [0, 0.0])
-        for kernel, ms in found:
-            longest[kernel][0] += 1
-            longest[kernel][1] += ms
-        for kernel, (count, ms) in sorted(longest.items(), key=lambda item: -item[1][1])[: options.longest]:
-            print(f"    {ms:9.4f} ms  {count:3d} x {kernel[:90]}", flush=True)
-        module.cpu()
+            theirs_captured = captured(module, args, options.calls)
+        differences, ours = [], []
+        for more in [[], ["--cuda-graph"]]:
+            common = [str(program), "--device", "cuda", "--input", str(inputs), *more]
+            run = [options.douse, "run", *common, "--output", str(outputs), "--calls", "6" if more and stateless(program) else "1"]
+            done = subprocess.run(run, capture_output=True, text=True)
+            if done.returncode:
+                print(f"{name:28s} {theirs:9.3f} {done.stderr.strip()[:160]}", flush=True)
+                break
+            got = next(iter(load_file(outputs).values())).double()
+            differences.append(f"{(got - wanted).abs().max():.3g}")
+            bench = subprocess.run([options.douse, "bench", *common, "--calls", str(options.calls), "--json", "-"], capture_output=True, text=True)
+            ours.append(json.loads(bench.stdout)["median"])
+        else:
+            best = min(t for t in (theirs, theirs_captured) if t == t)
+            print(
+                f"{name:28s} {theirs:9.3f} {theirs_captured:9.3f} {ours[0]:9.3f} {ours[1]:9.3f} {ours[1] / best:6.2f}"
+                f"  {' '.join(differences)} ({wanted.abs().max():.3g})",
+                flush=True,
+            )
+            if options.kernels:
+                show_kernels(options, [options.douse, "bench", str(program), "--device", "cuda", "--input", str(inputs)], module, args, outs, bandwidth)
+
+
+def stateless(program):
+    """A program that keeps nothing gives the same answer in every call, so that its replayed answer can be compared."""
+    signature = torch.export.load(program).graph_signature
+    return not signature.buffers_to_mutate and not signature.user_inputs_to_mutate
 
 
 if __name__ == "__main__":

@@ -365,6 +365,31 @@ def asserts():
     return forward, [(torch.rand(3) + 1,), refused("negative", -torch.rand(3)), (torch.rand(3) + 1,)]
 
 
+AUTO = torch.export.Dim.DYNAMIC
+
+
+@case(x={0: AUTO}, y={0: AUTO}, n=AUTO)
+def checks():
+    def positive(x):
+        torch._assert_async((x > 0).all(), "x must be positive")
+        return x.clone()
+
+    def forward(x, y, n):
+        torch._check(x.shape[0] % 2 == 0)
+        torch._check(y.shape[0] != 7)
+        torch._check(x.shape[0] + y.shape[0] < 20)
+        torch._check(n <= 5)
+        # Nothing reads the branch's result.
+        torch.cond(x.sum() > 0, positive, torch.clone, (x,))
+        return x.sum() + y * n
+
+    x, y = torch.rand(4) + 1, torch.randn(5)
+    return forward, [
+        (x, y, 3), refused("odd", x[:3], y, 3), refused("7", x, torch.randn(7), 3), refused("23 together", torch.rand(12), torch.randn(11), 3),
+        refused("n above 5", x, y, 6), refused("negative", x - torch.tensor([2.5, 0, 0, 0]), y, 3), (-x, y, 3), (torch.rand(6), torch.randn(3), 2),
+    ]
+
+
 @case()
 def repeated_outputs():
     def forward(x):
@@ -372,6 +397,105 @@ def repeated_outputs():
         return y, y, x, {"view": y.t(), "number": x.shape[0]}
 
     return forward, [(torch.randn(2, 3),)]
+
+
+@case(x={0: torch.export.Dim.AUTO})
+def chunks():
+    """Of nothing there are as many chunks as of anything."""
+    return lambda x: [part * 2 for part in x.chunk(2)], [(torch.randn(n, 3),) for n in (4, 7, 0)]
+
+
+@case()
+def sequences_and_diagonals():
+    def forward(x, y):
+        square = torch.zeros(3, 3)
+        square.fill_diagonal_(2.5)
+        tall = torch.zeros(7, 2, dtype=torch.int64)
+        tall.fill_diagonal_(1, wrap=True)
+        padded = torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0)
+        return square, tall, padded, torch.special.softmax(x, 1)
+
+    return forward, [(torch.randn(3, 3), torch.randn(5, 3))]
+
+
+@case(**ROWS)
+def quantized_linear():
+    """As PyTorch's quantisation writes it: integer weights by channel, and a dynamic range for the activations."""
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401  (defines the operators)
+
+    q = torch.ops.quantized_decomposed
+    weight = torch.randint(-127, 128, (6, 8), dtype=torch.int8)
+    scales, zeros = torch.rand(6) / 50 + 0.01, torch.zeros(6, dtype=torch.int64)
+
+    def forward(x):
+        w = q.dequantize_per_channel(weight, scales, zeros, 0, -127, 127, torch.int8)
+        scale, zero = q.choose_qparams.tensor(x, 0, 255, 1e-5, torch.uint8)
+        quantized = q.quantize_per_tensor.tensor(x, scale, zero, 0, 255, torch.uint8)
+        x = q.dequantize_per_tensor.tensor(quantized, scale, zero, 0, 255, torch.uint8)
+        fixed = q.quantize_per_tensor(F.linear(x, w), 0.05, 3, -128, 127, torch.int8)
+        rows, shifts = q.choose_qparams_per_token_asymmetric(x, torch.int8)
+        tokens = q.quantize_per_token(x, rows, shifts, -128, 127, torch.int8)
+        return quantized, fixed, q.dequantize_per_tensor(fixed, 0.05, 3, -128, 127, torch.int8), tokens
+
+    return forward, [(torch.randn(n, 8) * 2,) for n in (3, 1)]
+
+
+@case()
+def quantized_products():
+    channels = torch.tensor([0.1, 0.2, 0.05]), torch.tensor([0, 5, -2], dtype=torch.int32)
+
+    def forward(x, a, b):
+        fake = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -128, 127)
+        each = torch.fake_quantize_per_channel_affine(x, *channels, 0, -128, 127)
+        return torch._int_mm(a, b), fake, each
+
+    integers = lambda *shape: torch.randint(-128, 128, shape, dtype=torch.int8)
+    return forward, [(torch.randn(3, 4) * 20, integers(32, 24), integers(24, 16))]
+
+
+@case()
+def quantized_blocks():
+    """Pairs for blocks of a row, as torchao writes it (which this case needs)."""
+    from torchao.quantization import quant_primitives  # noqa: F401
+
+    q = torch.ops.torchao
+
+    def forward(x):
+        scale, zero = q.choose_qparams_affine(x, "ASYMMETRIC", [1, 4], torch.int8, -8, 7, None, torch.float32, torch.int32)
+        y = q.quantize_affine(x, [1, 4], scale, zero, torch.int8, -8, 7)
+        even, none = q.choose_qparams_affine(x, "SYMMETRIC", [1, 8], torch.int8)
+        whole = q.quantize_affine(x, [1, 8], even, none, torch.int8)
+        return y, q.dequantize_affine(y, [1, 4], scale, zero, torch.int8, -8, 7), whole, even
+
+    return forward, [(torch.randn(3, 8),), (torch.randn(3, 8).abs() + 1,)]
+
+
+@case()
+def autocast():
+    """Products in bfloat16, losses in float32, what is put together in the widest; off again within."""
+    weight, kernel = torch.randn(6, 8), torch.randn(3, 2, 3, 3)
+
+    def forward(x, image):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = F.linear(x, weight)
+            z = F.conv2d(image, kernel).flatten(1).mean(1)
+            joined = torch.cat([y, x[:, :2]], 1)
+            with torch.autocast("cpu", enabled=False):
+                exact = x @ weight.t()
+            return y, z, joined, exact, F.mse_loss(y, y.roll(1, 0)), y.softmax(-1), torch.einsum("ik,jk->ij", x, weight)
+
+    return forward, [(torch.randn(3, 8), torch.randn(1, 2, 6, 6))]
+
+
+@case()
+def histograms_of_equals():
+    """All numbers equal: the range grows by a half at each end, in histc by one."""
+
+    def forward(x):
+        counts, edges = torch.histogram(x, 2)
+        return counts, edges, torch.histogramdd(x[:, None], [1])[1][0], torch.histc(x, 3)
+
+    return forward, [(torch.full((4,), 1.5),), (torch.tensor([0.0, 1.0, 2.0, 2.0]),)]
 
 
 class WritesWeights(nn.Module):

@@ -6,7 +6,7 @@ use douse_core::bytes::Bytes;
 use douse_core::{Error, Result};
 use douse_cpu::{Executor, Options, OutputValue};
 use douse_ir::{Module, OutputDecl, OutputKind, Value};
-use douse_program::plan::{Data, SymbolSource};
+use douse_program::plan::SymbolSource;
 
 use crate::fuse::layout::row_major;
 use crate::passes::{Context, Evaluate, run_named};
@@ -39,10 +39,7 @@ impl Evaluate for OnCpu {
         run_named("dce", &mut part, &mut Context::default())?;
         part.states.clear();
         let Planned { plan, data } = plan(&part, true, douse_program::container::pte::content_key)?;
-        let find = |wanted: &Data| match wanted {
-            Data::Named(key) => data.get(key).cloned().ok_or_else(|| Error::internal("a constant without data")),
-            _ => Err(Error::internal("data that needs no name")),
-        };
+        let find = |key: &str| data.get(key).cloned().ok_or_else(|| Error::internal("a constant without data"));
         let mut executor = Executor::new(Arc::new(plan), &find)?;
         let mut state = executor.initial_state();
         let outputs = executor.run(&mut state, &[], vec![], &Options::default())?;

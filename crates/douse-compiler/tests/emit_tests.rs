@@ -32,7 +32,9 @@ fn emitted(case: &str) -> Emitted {
 fn launch(launch: &Launch) -> String {
     let [x, y, z] = &launch.grid;
     let mut text = format!("launch {} grid [{x}, {y}, {z}] block {:?}", launch.function, launch.block);
-    for (name, taken) in [("scratch", launch.scratch), ("flag", launch.flag), ("random", launch.random)] {
+    for (name, taken) in
+        [("scratch", launch.scratch), ("flag", launch.flag), ("guard", launch.guard), ("random", launch.random)]
+    {
         if taken {
             text.push(' ');
             text.push_str(name);

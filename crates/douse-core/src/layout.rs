@@ -11,8 +11,11 @@ pub fn contiguous_strides(sizes: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// The number of elements; `None` where it cannot be counted.
+/// The number of elements; `None` where it cannot be counted, or a size cannot: sizes are int64 in programs.
 pub fn numel(sizes: &[usize]) -> Option<usize> {
+    if sizes.iter().any(|size| i64::try_from(*size).is_err()) {
+        return None;
+    }
     if sizes.contains(&0) {
         return Some(0);
     }

@@ -308,7 +308,7 @@ impl HostTensor {
 }
 
 macro_rules! elements {
-    ($($type:ty: $dtype:ident, $make:ident;)*) => {
+    ($($type:ty: $dtype:ident, $make:ident, $values:ident;)*) => {
         impl HostTensor {$(
             #[doc = concat!("A row-major ", stringify!($dtype), " tensor with these elements.")]
             ///
@@ -318,20 +318,45 @@ macro_rules! elements {
                 let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
                 HostTensor::from_bytes(DType::$dtype, sizes, &bytes)
             }
+
+            #[doc = concat!("The elements of a ", stringify!($dtype), " tensor, row by row whatever its strides.")]
+            ///
+            /// # Errors
+            /// `InvalidArgument` for a tensor of another dtype.
+            pub fn $values(&self) -> Result<Vec<$type>> {
+                if self.dtype() != DType::$dtype {
+                    let (found, asked) = (self.dtype(), DType::$dtype);
+                    return Err(Error::invalid_argument(format!("the tensor holds {found}, {asked} elements were asked for")));
+                }
+                let mut dense = Aligned::zeros(self.numel() * size_of::<$type>())?;
+                self.view().copy_to(&mut dense, &layout::contiguous_strides(self.sizes()))?;
+                let (elements, _) = dense.as_chunks();
+                Ok(elements.iter().map(|bytes| <$type>::from_le_bytes(*bytes)).collect())
+            }
         )*}
     };
 }
 elements! {
-    f32: F32, from_f32;
-    f64: F64, from_f64;
-    i64: I64, from_i64;
-    i32: I32, from_i32;
-    u8: U8, from_u8;
+    f32: F32, from_f32, f32_values;
+    f64: F64, from_f64, f64_values;
+    i64: I64, from_i64, i64_values;
+    i32: I32, from_i32, i32_values;
+    u8: U8, from_u8, u8_values;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elements_are_read_row_by_row() {
+        let tensor = HostTensor::from_f32(&[2, 2], &[1.0, 2.0, 3.0, f32::INFINITY]).unwrap();
+        let transposed = tensor.to_strides(&[1, 2]).unwrap();
+        assert_eq!(transposed.f32_values().unwrap(), [1.0, 2.0, 3.0, f32::INFINITY]);
+        assert_eq!(HostTensor::from_u8(&[0], &[]).unwrap().u8_values().unwrap(), []);
+        let error = tensor.i64_values().unwrap_err();
+        assert_eq!(error.message, "the tensor holds float32, int64 elements were asked for");
+    }
 
     #[test]
     fn a_transposed_copy_and_back() {

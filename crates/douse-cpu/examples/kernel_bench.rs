@@ -280,7 +280,7 @@ fn plan(case: Case) -> Plan {
         .collect();
     let elements = Expr::int(case.output.1);
     // The output stays in the arena, so that what is timed is the kernel and not the system's fresh pages.
-    buffers.push(Buffer { dtype: case.output.0, elements, kind: BufferKind::Temporary { place: None } });
+    buffers.push(Buffer { dtype: case.output.0, elements, kind: BufferKind::Temporary });
     let kernel = Kernel {
         name: case.name.into(),
         params,

@@ -154,6 +154,10 @@ impl Context<'_, '_> {
             .collect::<Result<Vec<usize>>>()?;
         let strides = view.strides.iter().map(|e| Ok(self.eval(e)? as isize)).collect::<Result<Vec<isize>>>()?;
         let offset = self.eval(&view.offset)?;
+        // Strides of 0 repeat elements without end.
+        if sizes.iter().try_fold(1isize, |n, size| n.checked_mul(isize::try_from(*size).ok()?.max(1))).is_none() {
+            return Err(Error::internal(format!("a view of sizes {sizes:?} has more elements than can be counted")));
+        }
         if sizes.contains(&0) {
             return Ok((Shape { dtype, offset: 0, sizes, strides }, 0..0));
         }

@@ -11,6 +11,9 @@ pub struct Threads {
 }
 
 impl Threads {
+    /// The most threads that a call may have: more than any machine's, and few enough to start.
+    pub const MAX: usize = 1024;
+
     /// The calling thread alone.
     pub fn one() -> Threads {
         Threads::default()
@@ -19,8 +22,11 @@ impl Threads {
     /// That many threads; 0 stands for as many as the machine runs at once.
     ///
     /// # Errors
-    /// Where the system refuses to start a thread.
+    /// For more than [`Threads::MAX`], and where the system refuses to start a thread.
     pub fn new(count: usize) -> Result<Threads> {
+        if count > Threads::MAX {
+            return Err(Error::invalid_argument(format!("{count} threads: at most {} can be asked for", Threads::MAX)));
+        }
         let count = match count {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,

@@ -20,6 +20,8 @@ pub struct Architecture {
 pub enum Form {
     Cubin,
     Ptx,
+    /// `soft`: for softgpu, a driver that runs kernels on the host's processor, for tests.
+    Soft,
 }
 
 /// Which instructions the code may use.
@@ -33,11 +35,23 @@ pub enum Features {
     Specific,
 }
 
+/// The compute capability of softgpu's device.
+const SOFT: (u32, u32) = (0, 0);
+
 impl Architecture {
+    /// What is compiled for devices of that compute capability alone.
+    pub fn of((major, minor): (u32, u32)) -> Architecture {
+        let form = if (major, minor) == SOFT { Form::Soft } else { Form::Cubin };
+        // Hopper's own instructions multiply matrices nearly twice as fast as those that later architectures have too.
+        let features = if (major, minor) == (9, 0) { Features::Specific } else { Features::Portable };
+        Architecture { form, major, minor, features }
+    }
+
     /// Whether a device of that compute capability runs the code (NVIDIA's rules: cubins run on the same major capability and
     /// no lower minor one, PTX on any that is not lower, what is specific to an architecture on it alone).
     pub fn runs_on(&self, (major, minor): (u32, u32)) -> bool {
         match (self.features, self.form) {
+            (_, Form::Soft) => (major, minor) == SOFT,
             (Features::Specific, _) => (self.major, self.minor) == (major, minor),
             (Features::Family, _) | (Features::Portable, Form::Cubin) => self.major == major && self.minor <= minor,
             (Features::Portable, Form::Ptx) => (self.major, self.minor) <= (major, minor),
@@ -54,6 +68,9 @@ impl FromStr for Architecture {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Architecture> {
+        if text == "soft" {
+            return Ok(Architecture::of(SOFT));
+        }
         let parse = || {
             let (form, rest) = match (text.strip_prefix("sm_"), text.strip_prefix("compute_")) {
                 (Some(rest), _) => (Form::Cubin, rest),
@@ -86,6 +103,7 @@ impl fmt::Display for Architecture {
         let form = match self.form {
             Form::Cubin => "sm",
             Form::Ptx => "compute",
+            Form::Soft => return f.write_str("soft"),
         };
         let features = match self.features {
             Features::Portable => "",
@@ -106,7 +124,7 @@ mod tests {
 
     #[test]
     fn names_come_back_and_others_are_refused() {
-        for name in ["sm_80", "sm_90a", "sm_100f", "sm_120", "compute_75", "compute_90a"] {
+        for name in ["sm_80", "sm_90a", "sm_100f", "sm_120", "compute_75", "compute_90a", "soft"] {
             assert_eq!(arch(name).to_string(), name);
         }
         for name in ["", "cpu", "sm_", "sm_9", "sm_+90", "sm_9000", "sm90", "compute_x", "sm_90b"] {
@@ -127,6 +145,9 @@ mod tests {
             ("compute_80", (12, 0), true),
             ("compute_90", (8, 9), false),
             ("compute_90a", (10, 0), false),
+            ("soft", (0, 0), true),
+            ("soft", (9, 0), false),
+            ("compute_80", (0, 0), false),
         ];
         for (name, capability, runs) in cases {
             assert_eq!(arch(name).runs_on(capability), runs, "{name} on {capability:?}");

@@ -20,12 +20,15 @@
 //! that is linked is, and receives addresses.
 
 pub mod arch;
+mod cache;
 mod library;
 
 pub mod driver;
 pub mod nvrtc;
+pub mod soft;
 
 pub use arch::Architecture;
+pub use cache::Cache;
 pub use driver::device::{Attribute, Device};
 pub use driver::graph::{Chain, Condition, Exec, Graph, Node, Transfer};
 pub use driver::memory::{DeviceMemory, PinnedMemory, Place};

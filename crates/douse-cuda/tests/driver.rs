@@ -12,11 +12,11 @@ use fake::Fake;
 fn memory_streams_and_launches_work_and_nothing_stays() {
     let Some(fake) = Fake::new(&[]) else { return };
     let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
-    assert_eq!((device.name(), device.compute_capability()), ("Test GPU", (9, 0)));
+    assert_eq!((device.name(), device.compute_capability()), ("Test GPU (softgpu)", (9, 0)));
     // On another thread than the one that opened it.
     std::thread::spawn(move || {
         let stream = device.stream().unwrap();
-        let module = device.load(b"code").unwrap();
+        let module = device.load(&fake::code()).unwrap();
         let function = module.function("add").unwrap();
         let (x, y) = (device.allocate(8).unwrap(), device.allocate(4).unwrap());
         let mut pinned = device.pinned(64).unwrap();
@@ -47,7 +47,7 @@ fn graphs_run_branches_and_loops_and_take_other_arguments() {
     let Some(fake) = Fake::new(&[]) else { return };
     let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
     let stream = device.stream().unwrap();
-    let module = device.load(b"code").unwrap();
+    let module = device.load(&fake::code()).unwrap();
     let function = |name: &str| module.function(name).unwrap();
     // Floats: a counter, its limit, and another counter; then a predicate and the error flag.
     let memory = device.allocate(64).unwrap();
@@ -69,12 +69,12 @@ fn graphs_run_branches_and_loops_and_take_other_arguments() {
         let arguments = [Argument::Place(predicate), condition.argument(), Argument::Place(flag)];
         graph.launch(chain, &function("condition"), &grid, &arguments).unwrap();
     };
-    let again = graph.condition().unwrap();
+    let again = graph.condition(&chain).unwrap();
     decide(&mut graph, &mut chain, again);
     let mut body = graph.repeat(&mut chain, again).unwrap();
     graph.launch(&mut body, &function("count"), &grid, &places(&[counter])).unwrap();
     decide(&mut graph, &mut body, again);
-    let condition = graph.condition().unwrap();
+    let condition = graph.condition(&chain).unwrap();
     decide(&mut graph, &mut chain, condition);
     let [mut then, mut otherwise] = graph.branch(&mut chain, condition).unwrap();
     graph.launch(&mut then, &function("count"), &grid, &places(&[other])).unwrap();
@@ -110,16 +110,19 @@ fn graphs_run_branches_and_loops_and_take_other_arguments() {
 
 #[test]
 fn errors_carry_the_call_the_code_and_the_text() {
-    let Some(fake) = Fake::new(&["FAIL=cuStreamCreate", "AT=1", "STATUS=719"]) else { return };
+    let Some(fake) = Fake::new(&["fail=cuStreamCreate:1:719"]) else { return };
     let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
     let error = device.stream().unwrap_err();
-    assert_eq!(error.message, "cuStreamCreate failed with CUDA_ERROR_OF_A_TEST (719): an error of a test");
+    assert_eq!(
+        error.message,
+        "cuStreamCreate failed with CUDA_ERROR_LAUNCH_FAILED (719): unspecified launch failure (cuStreamCreate was to fail)"
+    );
     device.stream().unwrap();
 }
 
 #[test]
 fn too_little_memory_says_how_much_there_is() {
-    let Some(fake) = Fake::new(&["MEMORY=1000"]) else { return };
+    let Some(fake) = Fake::new(&["memory=1000"]) else { return };
     let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
     let kept = device.allocate(600).unwrap();
     let error = device.allocate(500).unwrap_err();
@@ -134,8 +137,11 @@ fn code_that_does_not_load_shows_the_drivers_log() {
     let Some(fake) = Fake::new(&[]) else { return };
     let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
     let error = device.load(b"what").unwrap_err();
-    assert!(error.code == Code::InvalidProgram && error.message.contains("no code of a test"), "{error}");
-    let module = device.load(b"code").unwrap();
+    assert!(
+        error.code == Code::InvalidProgram && error.message.contains("no shared object for the target soft"),
+        "{error}"
+    );
+    let module = device.load(&fake::code()).unwrap();
     assert!(module.function("missing").unwrap_err().message.contains("missing: cuModuleGetFunction"));
 }
 
@@ -144,13 +150,12 @@ fn a_missing_or_old_driver_says_what_to_do() {
     let error = Driver::open_as(&["/nowhere/libcuda.so.1".into()]).unwrap_err();
     assert_eq!(error.code, Code::NotFound);
     assert!(error.message.contains("/nowhere/libcuda.so.1") && error.message.contains("NVIDIA driver"), "{error}");
-    let Some(fake) = Fake::new(&["VERSION=12020"]) else { return };
+    let Some(fake) = Fake::new(&["version=12020"]) else { return };
     let error = Driver::open_as(&fake.names()).unwrap_err();
     assert!(error.code == Code::NotSupported && error.message.contains("supports CUDA 12.2"), "{error}");
-    // A library without the driver's functions: any will do.
-    let Some(fake) = Fake::new(&["cuMemAlloc_v2=cuMemAlloc_v0"]) else { return };
-    let error = Driver::open_as(&fake.names()).unwrap_err();
-    assert!(error.code == Code::NotSupported && error.message.contains("it has no cuMemAlloc_v2"), "{error}");
+    // A library without the driver's functions.
+    let error = Driver::open_as(&["libm.so.6".into()]).unwrap_err();
+    assert!(error.code == Code::NotSupported && error.message.contains("it has no cuInit"), "{error}");
 }
 
 #[test]

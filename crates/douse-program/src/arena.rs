@@ -30,7 +30,7 @@ impl Layout {
         let mut intervals = Vec::new();
         let mut buffers = Vec::new();
         for (id, (buffer, life)) in plan.buffers.iter().zip(lives).enumerate() {
-            if let (BufferKind::Temporary { .. }, Some((first, last))) = (&buffer.kind, life)
+            if let (BufferKind::Temporary, Some((first, last))) = (&buffer.kind, life)
                 && let Some(bytes) = bytes(plan, id, symbols)?
             {
                 intervals.push(Interval { first: *first, last: *last, bytes: bytes as u64 });

@@ -5,7 +5,7 @@
 //! - registers, locals and symbols are defined before they are used; index expressions mention only loops in scope;
 //! - parameters are accessed as declared, and nothing writes a constant or an input that is not said to be written;
 //! - the views of a library step have the ranks and dtypes that it asks for;
-//! - expressions are canonical, and steps nest less than [`NESTING`] deep.
+//! - expressions are canonical, bounds of symbols expand to few symbols, and steps nest less than [`NESTING`] deep.
 //!
 //! Not checked here, as it depends on sizes or data known only when running: that an index lies in its buffer.
 

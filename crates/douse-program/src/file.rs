@@ -10,7 +10,7 @@ use douse_core::{Code, DType, Error, Result};
 use crate::bounds::{ranges, size_bounds};
 use crate::check::check;
 use crate::container::schema::{Dynamism, EValue, Tensor};
-use crate::container::{ptd, pte};
+use crate::container::{ptd, pte, replace};
 use crate::payload::Payload;
 use crate::plan::{BufferKind, Data, Fixed, InputKind, OutputKind, Plan};
 
@@ -78,9 +78,17 @@ impl ProgramFile {
         }
         let names: BTreeSet<&String> = self.methods.iter().flat_map(|m| &m.data_files).collect();
         let names: Vec<String> = names.into_iter().map(|name| format!("{name}.ptd")).collect();
-        let place = if names.is_empty() { "the program".to_owned() } else { names.join(" or ") };
+        let place = match names.as_slice() {
+            [] => "the program".to_owned(),
+            names => format!("{}, beside the program", names.join(" or ")),
+        };
         Err(Error::new(Code::NotFound, format!("the weights {key} are missing: they should be in {place}")))
     }
+}
+
+/// Whether a file of weights can have this name, without `.ptd`: it stands beside the program and nowhere else.
+pub fn is_data_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\\', '\0']) && name != "." && name != ".."
 }
 
 fn decode(container: &pte::File) -> Result<Vec<Payload>> {
@@ -92,6 +100,9 @@ fn decode(container: &pte::File) -> Result<Vec<Payload>> {
         let decode = || {
             let payload = Payload::decode(payload)?;
             check(&payload.plan)?;
+            if let Some(name) = payload.data_files.iter().find(|name| !is_data_name(name)) {
+                return Err(Error::invalid_program(format!("{name:?} is no name for a file of weights")));
+            }
             if payload.plan.name != method.name() {
                 return Err(Error::invalid_program(format!("its plan is that of {:?}", payload.plan.name)));
             }
@@ -172,22 +183,22 @@ pub fn write(path: &Path, methods: &[Payload], find: &dyn Fn(&str) -> Option<Byt
     for (key, bytes) in &code {
         program.named_data((*key).clone(), &**bytes, WEIGHT_ALIGNMENT)?;
     }
-    let weights = match external {
-        None => {
-            for (key, bytes) in &data {
-                program.named_data((*key).to_owned(), &**bytes, WEIGHT_ALIGNMENT)?;
-            }
-            None
+    let Some(name) = external else {
+        for (key, bytes) in &data {
+            program.named_data((*key).to_owned(), &**bytes, WEIGHT_ALIGNMENT)?;
         }
-        Some(name) => {
-            let mut weights = ptd::Writer::new();
-            for (key, bytes) in &data {
-                weights.data(*key, None, &**bytes, WEIGHT_ALIGNMENT)?;
-            }
-            Some(weights.save(&path.with_file_name(format!("{name}.ptd")))?)
-        }
+        return Ok((program.save(path)?, None));
     };
-    Ok((program.save(path)?, weights))
+    let mut weights = ptd::Writer::new();
+    for (key, bytes) in &data {
+        weights.data(*key, None, &**bytes, WEIGHT_ALIGNMENT)?;
+    }
+    // The program is replaced after its weights, but on disk before them: a full disk leaves both old files.
+    replace(path, |out| {
+        let size = program.write(out)?;
+        out.flush().map_err(|e| Error::new(Code::AccessFailed, e.to_string()))?;
+        Ok((size, Some(weights.save(&path.with_file_name(format!("{name}.ptd")))?)))
+    })
 }
 
 /// What ExecuTorch's tools see of a method.

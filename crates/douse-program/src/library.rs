@@ -75,34 +75,28 @@ pub enum Library {
 }
 
 impl Library {
+    /// The views of the step: those it reads, then those it writes.
+    pub fn views(&self) -> (Vec<&View>, Vec<&View>) {
+        match self {
+            Library::MatMul { a, b, out } => (vec![a, b], vec![out]),
+            Library::Convolution(c) => ([&c.input, &c.weight].into_iter().chain(&c.bias).collect(), vec![&c.out]),
+            Library::Attention(a) => ([&a.query, &a.key, &a.value].into_iter().chain(&a.mask).collect(), vec![&a.out]),
+            Library::Sort { input, values, indices, .. } | Library::TopK { input, values, indices, .. } => {
+                (vec![input], vec![values, indices])
+            }
+            Library::Nonzero { mask, out, .. } => (vec![mask], vec![out]),
+            Library::SearchSorted { sorted, values, out, .. } => (vec![sorted, values], vec![out]),
+            Library::Linalg { inputs, outputs, .. } => (inputs.iter().collect(), outputs.iter().collect()),
+            Library::VarlenAttention(a) => (vec![&a.query, &a.key, &a.value, &a.cu_seq_q, &a.cu_seq_k], vec![&a.out]),
+            Library::SegmentReduce { src, offsets, out, .. } => (vec![src, offsets], vec![out]),
+        }
+    }
+
     /// The buffers of the step: those it reads, then those it writes.
     pub fn buffers(&self) -> (Vec<BufferId>, Vec<BufferId>) {
-        let ids = |views: &[&View]| views.iter().map(|v| v.buffer).collect();
-        match self {
-            Library::MatMul { a, b, out } => (ids(&[a, b]), ids(&[out])),
-            Library::Convolution(c) => {
-                let mut read: Vec<BufferId> = ids(&[&c.input, &c.weight]);
-                read.extend(c.bias.iter().map(|b| b.buffer));
-                (read, ids(&[&c.out]))
-            }
-            Library::Attention(a) => {
-                let mut read: Vec<BufferId> = ids(&[&a.query, &a.key, &a.value]);
-                read.extend(a.mask.iter().map(|m| m.buffer));
-                (read, ids(&[&a.out]))
-            }
-            Library::Sort { input, values, indices, .. } | Library::TopK { input, values, indices, .. } => {
-                (ids(&[input]), ids(&[values, indices]))
-            }
-            Library::Nonzero { mask, out, .. } => (ids(&[mask]), ids(&[out])),
-            Library::SearchSorted { sorted, values, out, .. } => (ids(&[sorted, values]), ids(&[out])),
-            Library::Linalg { inputs, outputs, .. } => {
-                (inputs.iter().map(|v| v.buffer).collect(), outputs.iter().map(|v| v.buffer).collect())
-            }
-            Library::VarlenAttention(a) => {
-                (ids(&[&a.query, &a.key, &a.value, &a.cu_seq_q, &a.cu_seq_k]), ids(&[&a.out]))
-            }
-            Library::SegmentReduce { src, offsets, out, .. } => (ids(&[src, offsets]), ids(&[out])),
-        }
+        let ids = |views: Vec<&View>| views.into_iter().map(|v| v.buffer).collect();
+        let (read, written) = self.views();
+        (ids(read), ids(written))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The plan of a method: steps over buffers, everything decided ahead of time.
 //!
 //! Sizes are expressions over the method's symbols ([`Symbol::Size`]), which get their values from the inputs when a call begins
-//! and from steps that read data during it. Buffers are owned by who their kind says. Temporaries live in one arena: `place` is
-//! fixed where every size is; otherwise [`crate::place`] assigns places when the symbols' values change.
+//! and from steps that read data during it. Buffers are owned by who their kind says. Temporaries live in one arena, where
+//! [`crate::arena`] places them before a call begins, anew only when the symbols' values changed.
 //!
 //! [`crate::check`] checks a plan once, when a file is read; executors trust it afterwards.
 
@@ -134,10 +134,8 @@ pub enum BufferKind {
         initial: Data,
     },
     Constant(Data),
-    /// In the arena, at that byte where every size of the plan is fixed.
-    Temporary {
-        place: Option<u64>,
-    },
+    /// In the arena, where [`crate::arena::Layout`] places it.
+    Temporary,
 }
 
 /// Bytes of a weight or constant, dense in row-major order.

@@ -210,8 +210,7 @@ impl Display for Buffer {
             BufferKind::Output(n) => write!(f, "output {n}"),
             BufferKind::State { name, initial } => write!(f, "state {name} from {initial}"),
             BufferKind::Constant(data) => write!(f, "constant {data}"),
-            BufferKind::Temporary { place: Some(place) } => write!(f, "temporary at {place}"),
-            BufferKind::Temporary { place: None } => write!(f, "temporary"),
+            BufferKind::Temporary => write!(f, "temporary"),
         }
     }
 }

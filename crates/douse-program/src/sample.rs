@@ -95,8 +95,8 @@ pub fn plan() -> Plan {
             f32(s(0), BufferKind::Output(0)),
             f32(Expr::int(1), BufferKind::Constant(Data::Inline(vec![0, 0, 128, 63]))),
             i64(Expr::int(1), state),
-            Buffer { dtype: DType::Bool, elements: s(0), kind: BufferKind::Temporary { place: None } },
-            i64(s(0), BufferKind::Temporary { place: None }),
+            Buffer { dtype: DType::Bool, elements: s(0), kind: BufferKind::Temporary },
+            i64(s(0), BufferKind::Temporary),
         ],
         kernels: vec![sum],
         steps: vec![

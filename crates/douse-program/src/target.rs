@@ -1,7 +1,7 @@
 //! Code of a method for a CUDA architecture: how each kernel and library step of its plan is launched.
 //!
 //! A launch passes, in this order: a device pointer for each buffer; each symbol's value as a signed 64-bit integer; if the launch says
-//! so, a pointer to the step's scratch memory, to the call's [error flag](Launch::flag), and to its [random state](Launch::random).
+//! so, a pointer to the step's scratch memory, to the call's [error flag](Launch::flag) (once, if it raises it or looks at it), and to its [random state](Launch::random).
 //! A launch whose grid has an empty dimension is left out: it has nothing to do.
 
 use douse_core::sym::Expr;
@@ -21,6 +21,23 @@ pub struct CudaTarget {
     pub kernels: Vec<Launch>,
     /// How each library step is run, in the order of [`library_steps`].
     pub library: Vec<LibraryLaunches>,
+    /// `(void *to, const void *from, int64 bytes, const ErrorFlag *flag)`: copies unless the flag is raised, by any grid of
+    /// [`COPY_THREADS`] threads a block; both places are aligned to 16 bytes. There where a step copies to state and a check can fail.
+    pub guarded_copy: Option<FunctionName>,
+    /// `(const bool *predicate, cudaGraphConditionalHandle condition, const ErrorFlag *flag)`: sets the condition to the predicate, or to
+    /// false where the flag is raised, by one thread. There where a branch or loop depends on a value of the device.
+    pub set_condition: Option<FunctionName>,
+}
+
+/// Threads of a block of [`CudaTarget::guarded_copy`].
+pub const COPY_THREADS: u32 = 256;
+
+/// A function of a module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionName {
+    /// By its place in [`CudaTarget::modules`].
+    pub module: u32,
+    pub function: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +59,8 @@ pub struct Launch {
     /// Takes the call's error flag: `{int code, message; long long value, size}`, all zero at the start of the call. Code 1 is an index out of
     /// range (`value` is the index, `size` what it must be below), code 2 a failed assertion; `message` is a number in [`Plan::messages`].
     pub flag: bool,
+    /// Takes the error flag too, and does nothing where it is raised: it writes state, in a method whose checks can fail.
+    pub guard: bool,
     /// Takes the random state: `{unsigned long long seed, call}`.
     pub random: bool,
 }

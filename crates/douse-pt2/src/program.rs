@@ -8,10 +8,9 @@ use crate::pytree::TreeSpec;
 use crate::signature::{self, InputSpec, OutputSpec, Range};
 use crate::tensor::{StorageIds, TensorData};
 use crate::{weights, wire};
+use douse_core::Result;
 use douse_core::bytes::Bytes;
-use douse_core::{Code, Error, Result};
 use indexmap::IndexMap;
-use std::fs::File;
 use std::path::Path;
 
 /// A program as `torch.export.save` wrote it.
@@ -63,12 +62,12 @@ impl ExportedProgram {
     /// When the file cannot be read, is something other than a `.pt2` archive, is damaged, or holds what this version
     /// does not know. Messages name the file and the place in it.
     pub fn open(path: &Path) -> Result<ExportedProgram> {
-        map(path).and_then(|bytes| read(bytes, None)).map_err(|error| error.at(path.display()))
+        open(path, |bytes| read(bytes, None))
     }
 
     /// As [`open`](Self::open), for the model of this name.
     pub fn open_model(path: &Path, model: &str) -> Result<ExportedProgram> {
-        map(path).and_then(|bytes| read(bytes, Some(model))).map_err(|error| error.at(path.display()))
+        open(path, |bytes| read(bytes, Some(model)))
     }
 
     /// As [`open`](Self::open), for a file that is in memory.
@@ -92,25 +91,13 @@ impl ExportedProgram {
 /// # Errors
 /// As [`ExportedProgram::open`].
 pub fn model_names(path: &Path) -> Result<Vec<String>> {
-    let package = map(path).and_then(Package::open).map_err(|error| error.at(path.display()))?;
-    Ok(package.models)
+    Ok(open(path, Package::open)?.models)
 }
 
-fn map(path: &Path) -> Result<Bytes> {
-    let failed = |error: std::io::Error| {
-        let code = if error.kind() == std::io::ErrorKind::NotFound { Code::NotFound } else { Code::AccessFailed };
-        Error::new(code, format!("cannot be read: {error}"))
-    };
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.is_dir() {
-        return Err(Error::invalid_argument("this is a directory; give the .pt2 file itself"));
-    }
-    if metadata.len() == 0 {
-        // An empty file cannot be mapped.
-        return Ok(Vec::new().into());
-    }
-    Bytes::map(&file).map_err(failed)
+/// Maps a file and makes something of it; every error names the file.
+fn open<T>(path: &Path, read: impl FnOnce(Bytes) -> Result<T>) -> Result<T> {
+    let bytes = Bytes::open(path)?;
+    read(bytes).map_err(|error| error.at(path.display()))
 }
 
 fn read(bytes: Bytes, model: Option<&str>) -> Result<ExportedProgram> {

@@ -121,8 +121,8 @@ fn convert(tree: RawTree, fields: &IndexMap<String, Vec<String>>) -> TreeSpec {
     TreeSpec::Node { kind, context, keys, children }
 }
 
-/// The children's names: a list in the context (dicts, model outputs), a list inside it (default dicts), or the
-/// fields of the named tuple that the context names.
+/// The children's names: a list in the context (dicts, model outputs), a list inside it (default dicts, dataclasses), or
+/// the fields of the named tuple that the context names.
 fn keys(kind: &str, context: &str, fields: &IndexMap<String, Vec<String>>, count: usize) -> Option<Vec<String>> {
     let fields_of = |kind: &str| fields.get(kind).filter(|fields| fields.len() == count).cloned();
     if let Some(fields) = fields_of(kind) {
@@ -141,8 +141,13 @@ fn keys(kind: &str, context: &str, fields: &IndexMap<String, Vec<String>>, count
         serde_json::Value::String(name) => name.clone(),
         other => other.to_string(),
     };
-    let list = list.as_array().filter(|list| list.len() == count)?;
-    Some(list.iter().map(name).collect())
+    // A dataclass: its fields, and beside them those that are None and have no child.
+    let list = match list.as_array().map(Vec::as_slice) {
+        Some([serde_json::Value::Array(fields), serde_json::Value::Array(_)]) => fields,
+        Some(list) => list,
+        None => return None,
+    };
+    (list.len() == count).then(|| list.iter().map(name).collect())
 }
 
 #[cfg(test)]
@@ -167,15 +172,15 @@ mod tests {
         let states = node("builtins.list", "null", &[leaf.clone(), leaf.clone()]);
         let pair = node("collections.namedtuple", "\"my.Pair\"", &[leaf.clone(), leaf.clone()]);
         let batch = node("builtins.dict", "[\"mask\", \"a b\"]", &[leaf.clone(), leaf.clone()]);
-        let positional = node("builtins.tuple", "null", &[leaf.clone(), states, pair]);
+        let seen = node("my.Seen", "[[\"image\", \"pose\"], [\"depth\"]]", &[leaf.clone(), leaf.clone()]);
+        let positional = node("builtins.tuple", "null", &[leaf.clone(), states, pair, seen]);
         let named = node("builtins.dict", "[\"batch\"]", &[batch]);
         let spec = read(&node("builtins.tuple", "null", &[positional, named]));
         let forward = ["x", "states"].map(str::to_owned);
-        assert_eq!(spec.leaves(), 7);
-        assert_eq!(
-            spec.input_labels(Some(&forward)),
-            ["x", "states[0]", "states[1]", "args[2].left", "args[2].right", "batch.mask", "batch[a b]"]
-        );
+        assert_eq!(spec.leaves(), 9);
+        let expected =
+            "x states[0] states[1] args[2].left args[2].right args[3].image args[3].pose batch.mask batch[a b]";
+        assert_eq!(spec.input_labels(Some(&forward)).join(" "), expected);
     }
 
     #[test]

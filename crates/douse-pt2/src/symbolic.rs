@@ -1,6 +1,7 @@
 //! Symbolic numbers: expressions over the program's symbols.
 
 use crate::argument::Plain;
+use crate::sympy::infix_of;
 use crate::union::{Float, Union, union};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess};
 use std::fmt;
@@ -49,6 +50,27 @@ impl SymTree {
         }
         symbols
     }
+
+    /// The expression as Python writes it, for people: `s0 + 1`, `(s0 + s1) // 2`.
+    pub fn formula(&self) -> String {
+        let power = |tree: &SymTree| match tree {
+            SymTree::Call(name, args) if args.len() > 1 => infix_of(name),
+            _ => None,
+        };
+        let SymTree::Call(name, args) = self else { return self.to_string() };
+        let Some((operator, own)) = power(self) else {
+            return format!("{name}({})", args.iter().map(SymTree::formula).collect::<Vec<_>>().join(", "));
+        };
+        let operand = |tree: &SymTree| {
+            let loose = match tree {
+                SymTree::Int(value) => *value < 0,
+                SymTree::Rational(..) => true,
+                _ => power(tree).is_some_and(|(_, inner)| inner <= own),
+            };
+            if loose { format!("({})", tree.formula()) } else { tree.formula() }
+        };
+        args.iter().map(operand).collect::<Vec<_>>().join(&format!(" {operator} "))
+    }
 }
 
 impl fmt::Display for SymTree {
@@ -68,6 +90,16 @@ impl fmt::Display for SymTree {
                 }
                 f.write_str(")")
             }
+        }
+    }
+}
+
+impl<T: fmt::Display> Symbolic<T> {
+    /// As [`SymTree::formula`].
+    pub fn formula(&self) -> String {
+        match self {
+            Symbolic::Value(value) => value.to_string(),
+            Symbolic::Expr { tree, .. } => tree.formula(),
         }
     }
 }

@@ -53,6 +53,11 @@ const INFIX: [Infix; 15] = [
     infix("&", 3, "And"),
     infix("|", 2, "Or"),
 ];
+/// The operator that stands for a function, and how tightly it binds.
+pub(crate) fn infix_of(function: &str) -> Option<(&'static str, u8)> {
+    INFIX.iter().find(|row| row.function == function).map(|row| (row.text, row.power))
+}
+
 /// How tightly a minus sign in front binds: `-a**b` is `-(a**b)`, `-a*b` is `(-a)*b`.
 const MINUS_POWER: u8 = 8;
 
@@ -322,6 +327,25 @@ mod tests {
         reads("(s0//2)*Max(1, s1) >= 4", "GreaterThan(Mul(FloorDiv(s0, 2), Max(1, s1)), 4)");
         reads("s0 / 2", "Mul(s0, Pow(2, -1))");
         reads("s0 < 3 | ~true", "Or(StrictLessThan(s0, 3), Not(true))");
+    }
+
+    #[test]
+    fn formulas_read_as_python_writes_them() {
+        for text in [
+            "2 * s0 + 1",
+            "(s0 + s1) // 2",
+            "s0 // (s1 // 2)",
+            "Max(1, s0 + 1) % 4",
+            "s0 ** 2 >= 4",
+            "s0 + (-1) * s1",
+            "s0",
+        ] {
+            assert_eq!(parse(text).unwrap().formula(), text);
+        }
+        assert_eq!(
+            parse("Add(Mul(Rational(1, 2), Symbol('s0')), Integer(-1))").unwrap().formula(),
+            "(1/2) * s0 + (-1)"
+        );
     }
 
     #[test]

@@ -278,7 +278,7 @@ fn other_files_are_refused_by_what_they_are() {
     let folder = ExportedProgram::open(&std::env::temp_dir()).unwrap_err();
     assert!(folder.message.contains("directory"), "{folder}");
     let missing = ExportedProgram::open(&std::env::temp_dir().join("no such file.pt2")).unwrap_err();
-    assert_eq!(missing.code, Code::NotFound);
+    assert_eq!(missing.code, Code::AccessFailed);
 }
 
 #[test]

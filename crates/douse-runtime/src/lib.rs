@@ -7,7 +7,7 @@
 //! # fn main() -> douse_core::Result<()> {
 //! use douse_runtime::{HostTensor, LoadOptions, Program};
 //!
-//! let program = Program::open("policy.pte".as_ref())?;
+//! let program = Program::open("policy.pte")?;
 //! let mut forward = program.load("forward", &LoadOptions::default())?;
 //! let observation = HostTensor::from_f32(&[1, 3], &[0.1, 0.2, 0.3])?;
 //! let outputs = forward.run(&[observation.view()])?;
@@ -28,7 +28,7 @@ mod session;
 mod symbols;
 mod value;
 
-pub use cuda::CudaDevice;
+pub use cuda::{CudaDevice, CudaGraph, CudaGraphReport, DeviceTensor, NewShape};
 pub use douse_core::{Aligned, Code, DType, Error, HostTensor, Memory, Result, TensorView};
 pub use douse_cpu::Threads;
 pub use meta::{MethodMeta, Size, StateMeta, ValueKind, ValueMeta};

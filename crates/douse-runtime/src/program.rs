@@ -10,9 +10,9 @@ use douse_cpu::{Executor, Threads};
 use douse_program::check::check;
 use douse_program::file::{ProgramFile, data_keys};
 use douse_program::payload::Payload;
-use douse_program::plan::{Data, Plan};
+use douse_program::plan::Plan;
 
-use crate::cuda::{self, CudaDevice, Devices};
+use crate::cuda::{self, CudaDevice, CudaGraph, Devices};
 use crate::meta::MethodMeta;
 use crate::method::{Engine, Method};
 
@@ -39,6 +39,10 @@ pub struct LoadOptions {
     /// The threads that its calls use; by default the calling thread alone.
     pub threads: Threads,
     pub device: Device,
+    /// Whether, and how, the method uses CUDA graphs; nothing on the CPU.
+    pub cuda_graph: Option<CudaGraph>,
+    /// Tensors that a method on a CUDA device returns stay on it.
+    pub outputs_on_device: bool,
 }
 
 /// What a method runs on.
@@ -66,23 +70,22 @@ impl LoadOptions {
         LoadOptions { device: Device::Cuda(ordinal), ..LoadOptions::default() }
     }
 
+    /// With CUDA graphs: the first calls run plainly, then a call is recorded, later ones replay it.
+    #[must_use]
+    pub fn with_cuda_graph(self) -> LoadOptions {
+        LoadOptions { cuda_graph: Some(CudaGraph::default()), ..self }
+    }
+
+    /// With outputs that stay on the CUDA device.
+    #[must_use]
+    pub fn with_outputs_on_device(self) -> LoadOptions {
+        LoadOptions { outputs_on_device: true, ..self }
+    }
+
     /// On a CUDA device that is open.
     pub fn on(device: &CudaDevice) -> LoadOptions {
         LoadOptions { device: Device::Open(device.clone()), ..LoadOptions::default() }
     }
-}
-
-/// The largest element that a buffer holds, in bytes.
-const ELEMENT: usize = 8;
-
-/// The bytes at an address that suits every element. Program files see to that; weights that are used straight from an
-/// older `.pt2` archive may lie anywhere, and are copied.
-fn aligned(bytes: Bytes) -> Bytes {
-    if bytes.as_ptr().addr().is_multiple_of(ELEMENT) {
-        return bytes;
-    }
-    tracing::debug!(bytes = bytes.len(), "misaligned weights copied");
-    Bytes::from(bytes.to_vec())
 }
 
 impl Program {
@@ -95,8 +98,8 @@ impl Program {
     /// # Errors
     /// `AccessFailed` when it cannot be read, `InvalidProgram` when it is not what it says, `NotSupported` for a program of
     /// ExecuTorch's own, `DelegateInvalidCompatibility` for one of another version of Douse.
-    pub fn open(path: &Path) -> Result<Program> {
-        Program::open_with_data(path, &[])
+    pub fn open(path: impl AsRef<Path>) -> Result<Program> {
+        Program::open_with_data(path.as_ref(), &[])
     }
 
     /// The same with these files of weights (`.ptd`) instead of those beside the program.
@@ -180,7 +183,7 @@ impl Program {
             Device::Open(device) => device.clone(),
         };
         self.check_data(&payload.plan)?;
-        let executor = cuda::Executor::new(payload, &device, &|key| self.data(key));
+        let executor = cuda::Executor::new(payload, &device, options.cuda_graph.as_ref(), &|key| self.data(key));
         let executor = executor.map_err(|e| e.at(format!("method {name:?}")))?;
         Ok(Method::new(Engine::Cuda(Box::new(executor)), options))
     }
@@ -192,15 +195,8 @@ impl Program {
             return Err(Error::not_supported(format!("method {name:?} was lowered for {targets}, not for cpu")));
         }
         self.check_data(&payload.plan)?;
-        let executor = Executor::new(payload.plan.clone(), &|data| match data {
-            Data::Named(key) => self.data(key).map(aligned),
-            Data::Inline(bytes) => Ok(Bytes::from(bytes.clone())),
-            Data::Zeros(len) => {
-                let len = usize::try_from(*len).map_err(|_| Error::invalid_program("more zeros than memory"))?;
-                Ok(Bytes::from(vec![0; len]))
-            }
-        })
-        .map_err(|e| e.at(format!("method {name:?}")))?;
+        let executor =
+            Executor::new(payload.plan.clone(), &|key| self.data(key)).map_err(|e| e.at(format!("method {name:?}")))?;
         Ok(Method::new(Engine::Cpu(Box::new(executor)), options))
     }
 
@@ -214,24 +210,6 @@ impl Program {
                 let message = format!("{} (and {} more)", first.message, rest.len());
                 Err(Error::new(Code::NotFound, message))
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn misaligned_weights_are_copied_and_others_are_not() {
-        let bytes = Bytes::from((0..64).collect::<Vec<u8>>());
-        for start in 0..ELEMENT {
-            let part = bytes.slice(start, 40).unwrap();
-            let suited = part.as_ptr().addr().is_multiple_of(ELEMENT);
-            let result = aligned(part.clone());
-            assert!(result.as_ptr().addr().is_multiple_of(ELEMENT));
-            assert_eq!(result, part);
-            assert_eq!(result.as_ptr() == part.as_ptr(), suited);
         }
     }
 }

@@ -18,6 +18,7 @@ mod source;
 mod tensors;
 mod verify;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -61,7 +62,13 @@ pub fn main() -> ExitCode {
         1 => tracing_subscriber::filter::LevelFilter::INFO,
         _ => tracing_subscriber::filter::LevelFilter::DEBUG,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).without_time().init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .log_internal_errors(false)
+        .init();
     let done = match arguments.command {
         Command::Lower(command) => command.run(),
         Command::Run(command) => command.run(),

@@ -1,9 +1,13 @@
-//! Code for GPUs: what the compiler emits, compiled by NVRTC.
+//! Code for GPUs: what the compiler emits, compiled by NVRTC; for softgpu, by the host's C++ compiler.
+
+use std::collections::BTreeSet;
 
 use douse_compiler::emit::{self, Emitted};
 use douse_core::bytes::Bytes;
-use douse_cuda::nvrtc::{Cache, Source};
-use douse_cuda::{Architecture, Nvrtc};
+use douse_cuda::arch::Form;
+use douse_cuda::nvrtc::Source;
+use douse_cuda::soft::{self, Compiler};
+use douse_cuda::{Architecture, Cache, Nvrtc};
 use douse_program::container::pte::content_key;
 use douse_program::plan::Plan;
 use douse_program::target::CudaTarget;
@@ -22,15 +26,16 @@ type Code = (Vec<CudaTarget>, Vec<(String, Bytes)>);
 pub(crate) struct Coder {
     /// Where there is such a target.
     nvrtc: Option<Nvrtc>,
-    cache: Option<Cache>,
+    /// The same for softgpu.
+    soft: Option<Compiler>,
     architectures: Vec<Architecture>,
 }
 
 impl Coder {
-    /// Checks the targets, and opens NVRTC where one needs it.
+    /// Checks the targets, and opens the compilers that they need.
     ///
     /// # Errors
-    /// `InvalidArgument` for what is no target, `NotFound` where NVRTC is missing, `NotSupported` for an architecture that it does not
+    /// `InvalidArgument` for what is no target, `NotFound` where a compiler is missing, `NotSupported` for an architecture that it does not
     /// compile for.
     pub fn new(targets: &[String]) -> Result<Coder> {
         let mut architectures: Vec<Architecture> = Vec::new();
@@ -41,11 +46,13 @@ impl Coder {
                 architectures.push(architecture);
             }
         }
-        let nvrtc = if architectures.is_empty() { None } else { Some(Nvrtc::open()?) };
+        let (soft, gpus): (Vec<Architecture>, Vec<_>) = architectures.iter().partition(|a| a.form == Form::Soft);
+        let nvrtc = if gpus.is_empty() { None } else { Some(Nvrtc::open()?) };
         if let Some(nvrtc) = &nvrtc {
-            architectures.iter().try_for_each(|architecture| nvrtc.check(*architecture))?;
+            gpus.iter().try_for_each(|architecture| nvrtc.check(*architecture))?;
         }
-        Ok(Coder { nvrtc, cache: Cache::user(), architectures })
+        let soft = if soft.is_empty() { None } else { Some(Compiler::find()?) };
+        Ok(Coder { nvrtc, soft, architectures })
     }
 
     /// A plan's code for every architecture, and the data that it is in, by content. All modules compile side by side.
@@ -53,30 +60,66 @@ impl Coder {
     /// # Errors
     /// `NotSupported` for what has no code for GPUs yet; `Internal` for emitted code that does not compile.
     pub fn code(&self, plan: &Plan) -> Result<Code> {
-        let Some(nvrtc) = &self.nvrtc else { return Ok((Vec::new(), Vec::new())) };
+        let (mut targets, mut data) = (Vec::new(), Vec::new());
         let mut sources = Vec::new();
-        let mut targets = Vec::new();
         for architecture in &self.architectures {
             let arch = architecture.to_string();
-            let Emitted { modules, kernels, library } = emit::emit(plan, &arch)?;
-            for (number, text) in modules.into_iter().enumerate() {
-                let name = format!("{}_{number}.cu", plan.name);
-                let options = emit::OPTIONS.iter().map(|option| (*option).to_owned()).collect();
-                sources.push((targets.len(), Source { name, text, architecture: *architecture, options }));
+            let emitted = emit::emit(plan, &arch)?;
+            let mut target = CudaTarget {
+                arch,
+                modules: Vec::new(),
+                kernels: Vec::new(),
+                library: Vec::new(),
+                guarded_copy: emitted.guarded_copy.clone(),
+                set_condition: emitted.set_condition.clone(),
+            };
+            if let (Form::Soft, Some(compiler)) = (architecture.form, &self.soft) {
+                let modules = compiler.compile_all(&soft_sources(&emitted), Cache::user("soft").as_ref())?;
+                keep(&mut target, &mut data, modules);
+            } else {
+                for (number, text) in emitted.modules.iter().enumerate() {
+                    let name = format!("{}_{number}.cu", plan.name);
+                    let options = emit::OPTIONS.iter().map(|option| (*option).to_owned()).collect();
+                    let source = Source { name, text: text.clone(), architecture: *architecture, options };
+                    sources.push((targets.len(), source));
+                }
             }
-            targets.push(CudaTarget { arch, modules: Vec::new(), kernels, library });
+            (target.kernels, target.library) = (emitted.kernels, emitted.library);
+            targets.push(target);
         }
+        let Some(nvrtc) = &self.nvrtc else { return Ok((targets, data)) };
+        // Of all architectures side by side.
         let (owners, sources): (Vec<usize>, Vec<Source>) = sources.into_iter().unzip();
-        let mut data = Vec::new();
-        for (owner, code) in owners.into_iter().zip(nvrtc.compile_all(&sources, self.cache.as_ref())?) {
-            let key = content_key(&code);
+        let modules = nvrtc.compile_all(&sources, Cache::user("nvrtc").as_ref())?;
+        for (owner, module) in owners.into_iter().zip(modules) {
             if let Some(target) = targets.get_mut(owner) {
-                target.modules.push(key.clone());
+                keep(target, &mut data, vec![module]);
             }
-            data.push((key, Bytes::from(code)));
         }
         Ok((targets, data))
     }
+}
+
+/// Adds modules to a target and their code to the data.
+fn keep(target: &mut CudaTarget, data: &mut Vec<(String, Bytes)>, modules: Vec<Vec<u8>>) {
+    for code in modules {
+        let key = content_key(&code);
+        target.modules.push(key.clone());
+        data.push((key, Bytes::from(code)));
+    }
+}
+
+/// The modules with the names of their functions, as softgpu needs them.
+fn soft_sources(emitted: &Emitted) -> Vec<soft::Source> {
+    let library = emitted.library.iter().flat_map(|step| &step.launches).map(|launch| &launch.launch);
+    let launched = emitted.kernels.iter().chain(library).map(|launch| (launch.module, &launch.function));
+    let service = [&emitted.guarded_copy, &emitted.set_condition].into_iter().flatten();
+    let all: BTreeSet<_> = launched.chain(service.map(|name| (name.module, &name.function))).collect();
+    let modules = emitted.modules.iter().enumerate().map(|(number, text)| {
+        let here = all.iter().filter(|(module, _)| *module as usize == number);
+        soft::Source { text: text.clone(), kernels: here.map(|(_, function)| (*function).clone()).collect() }
+    });
+    modules.collect()
 }
 
 #[cfg(test)]

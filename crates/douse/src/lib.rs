@@ -6,13 +6,14 @@
 //! # fn main() -> douse::Result<()> {
 //! use douse::{HostTensor, LoadOptions, LowerOptions, Program};
 //!
-//! let lowered = douse::lower("policy.pt2".as_ref(), &LowerOptions::default())?;
-//! lowered.save("policy.pte".as_ref())?;
+//! let lowered = douse::lower("policy.pt2", &LowerOptions::default())?;
+//! lowered.save("policy.pte")?;
 //!
-//! let program = Program::open("policy.pte".as_ref())?;
+//! let program = Program::open("policy.pte")?;
 //! let mut forward = program.load("forward", &LoadOptions::default())?;
 //! let observation = HostTensor::from_f32(&[1, 3], &[0.1, 0.2, 0.3])?;
 //! let outputs = forward.run(&[observation.view()])?;
+//! let action = outputs[0].tensor().map(HostTensor::f32_values).transpose()?;
 //! # Ok(())
 //! # }
 //! ```
@@ -21,7 +22,8 @@ mod code;
 mod lower;
 
 pub use douse_runtime::{
-    Aligned, Argument, Code, CudaDevice, DType, Device, Error, HostTensor, LoadOptions, Memory, Method, MethodMeta,
-    Program, Result, Session, Size, StateMeta, TensorView, Threads, Value, ValueKind, ValueMeta,
+    Aligned, Argument, Code, CudaDevice, CudaGraph, CudaGraphReport, DType, Device, DeviceTensor, Error, HostTensor,
+    LoadOptions, Memory, Method, MethodMeta, NewShape, Program, Result, Session, Size, StateMeta, TensorView, Threads,
+    Value, ValueKind, ValueMeta,
 };
 pub use lower::{LowerOptions, Lowered, Refused, Unsupported, Watch, lower, lower_exported, lower_methods};

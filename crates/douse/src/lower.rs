@@ -48,8 +48,6 @@ pub struct Lowered {
     pub methods: Vec<Payload>,
     /// Weights by content.
     pub data: BTreeMap<String, Bytes>,
-    /// What became of the program's nodes, for people.
-    pub notes: Vec<String>,
 }
 
 /// Why a program was not lowered.
@@ -110,8 +108,8 @@ impl Lowered {
     ///
     /// # Errors
     /// `AccessFailed` with the path; what was there before stays.
-    pub fn save(&self, path: &Path) -> Result<(u64, Option<u64>)> {
-        douse_program::file::write(path, &self.methods, &|key| self.data.get(key).cloned())
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(u64, Option<u64>)> {
+        douse_program::file::write(path.as_ref(), &self.methods, &|key| self.data.get(key).cloned())
     }
 }
 
@@ -119,8 +117,8 @@ impl Lowered {
 ///
 /// # Errors
 /// What the file is, where it is no exported program; `OperatorMissing` with everything that is not supported.
-pub fn lower(path: &Path, options: &LowerOptions) -> Result<Lowered> {
-    Ok(lower_methods(&[("forward", path)], options)?)
+pub fn lower(path: impl AsRef<Path>, options: &LowerOptions) -> Result<Lowered> {
+    Ok(lower_methods(&[("forward", path.as_ref())], options)?)
 }
 
 /// Lowers exported programs as the methods of one program. Weights that are equal are stored once.
@@ -130,7 +128,7 @@ pub fn lower(path: &Path, options: &LowerOptions) -> Result<Lowered> {
 pub fn lower_methods(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<Lowered, Refused> {
     check_names(methods, options)?;
     let coder = Coder::new(&options.targets)?;
-    let mut all = Lowered { methods: Vec::new(), data: BTreeMap::new(), notes: Vec::new() };
+    let mut all = Lowered { methods: Vec::new(), data: BTreeMap::new() };
     for (name, path) in methods {
         let exported = ExportedProgram::open(path)?;
         let lowered = lower_with(&exported, name, options, &coder).map_err(|refused| match refused {
@@ -139,7 +137,6 @@ pub fn lower_methods(methods: &[(&str, &Path)], options: &LowerOptions) -> Resul
         })?;
         all.methods.extend(lowered.methods);
         all.data.extend(lowered.data);
-        all.notes.extend(lowered.notes);
     }
     Ok(all)
 }
@@ -157,9 +154,9 @@ fn check_names(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<()> 
         }
     }
     match options.data_file.as_deref() {
-        Some(name) if name.is_empty() || name.contains(['/', '\\', '\0']) || name == "." || name == ".." => Err(
-            Error::invalid_argument(format!("{name:?} is no name for a file of weights: give one without a folder")),
-        ),
+        Some(name) if !douse_program::file::is_data_name(name) => Err(Error::invalid_argument(format!(
+            "{name:?} is no name for a file of weights: give one without a folder"
+        ))),
         _ => Ok(()),
     }
 }
@@ -191,7 +188,7 @@ fn lower_with(
         plan: lowered.plan.into(),
         cuda,
     };
-    Ok(Lowered { methods: vec![payload], data: lowered.data.into_iter().chain(code).collect(), notes: Vec::new() })
+    Ok(Lowered { methods: vec![payload], data: lowered.data.into_iter().chain(code).collect() })
 }
 
 #[cfg(test)]

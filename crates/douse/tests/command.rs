@@ -45,6 +45,9 @@ fn a_wrong_command_line_is_2() {
         &["run", "x.pte", "--cuda-graph"],
         &["run", "x.pte", "--output", "x.txt"],
         &["run", "x.pte", "--calls", "0"],
+        &["run", "x.pte", "--threads", "100000"],
+        &["lower", "x.pt2", "-o", "-"],
+        &["merge", "a.pte", "b.pte", "-o", "-"],
         &["lower", "x.pt2", "--target", "riscv"],
         &["lower", "x.pt2", "--method", "nameless.pt2"],
         &["lower"],
@@ -115,8 +118,6 @@ fn verify_without_cases_and_with_damaged_ones() {
 
 #[test]
 fn from_an_exported_program_to_its_answer_and_back() {
-    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases");
-    let case = |name: &str| cases.join(name).to_str().unwrap().to_owned();
     let folder = Folder::new("whole");
     let path = |name: &str| folder.0.join(name).to_str().unwrap().to_owned();
 
@@ -169,4 +170,84 @@ fn from_an_exported_program_to_its_answer_and_back() {
     }
     let (code, _, error) = douse(&["run", &first, "--input", "3"]);
     assert!(code != 0 && error.contains("input"), "{error}");
+}
+
+/// A recorded answer that is not what the program computes: the finder runs, and says that fusion is not at fault.
+#[test]
+fn first_difference_of_a_doctored_case() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases");
+    let folder = Folder::new("doctored");
+    for ending in ["pt2", "case.json"] {
+        let bytes = std::fs::read(cases.join(format!("row_softmax.{ending}"))).unwrap();
+        folder.file(&format!("row_softmax.{ending}"), &bytes);
+    }
+    let mut tensors = std::fs::read(cases.join("row_softmax.safetensors")).unwrap();
+    let header = 8 + u64::from_le_bytes(tensors[..8].try_into().unwrap()) as usize;
+    let entries: serde_json::Value = serde_json::from_slice(&tensors[8..header]).unwrap();
+    let start = header + entries["c0.o0"]["data_offsets"][0].as_u64().unwrap() as usize;
+    tensors[start..start + 4].copy_from_slice(&2f32.to_le_bytes());
+    folder.file("row_softmax.safetensors", &tensors);
+    let path = folder.0.to_str().unwrap().to_owned();
+    for (more, expected) in [(None, false), (Some("--first-difference"), true)] {
+        let arguments: Vec<&str> = ["verify", &path].into_iter().chain(more).collect();
+        let (code, output, error) = douse(&arguments);
+        assert_eq!(code, 1, "{output} {error}");
+        assert!(output.contains("wrong row_softmax: "), "{output}");
+        assert!(output.ends_with("\n0 passed, 1 failed\n"), "{output}");
+        assert_eq!(output.contains("fused and unfused agree at every node"), expected, "{output}");
+    }
+}
+
+fn case(name: &str) -> String {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases");
+    cases.join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn nothing_is_written_over_what_is_read() {
+    let folder = Folder::new("over");
+    let bytes = std::fs::read(case("tied.pt2")).unwrap();
+    let model = folder.file("m.pt2", &bytes);
+    let other = format!("other={}", case("tied.pt2"));
+    for arguments in [
+        &["lower", &model, "-o", &model][..],
+        &["lower", "--method", &other, "-o", &case("tied.pt2")],
+        &["bench", &model, "--json", &model],
+        &["inspect", &model, "--json", &model],
+    ] {
+        let (code, _, error) = douse(arguments);
+        assert!(code == 2 && error.contains("would be written over"), "{arguments:?}: {error}");
+    }
+    assert_eq!(std::fs::read(&model).unwrap(), bytes);
+}
+
+#[test]
+fn numbers_below_zero_are_inputs() {
+    let (code, _, error) = douse(&["run", &case("tied.pt2"), "--input", "-3"]);
+    assert!(code == 1 && error.contains("is the int -3, expected an int64 tensor"), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_that_is_full_or_closed_ends_the_command() {
+    let run = |arguments: &[&str], output: std::process::Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_douse"));
+        let child = command.args(arguments).stdout(output).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let done = child.wait_with_output().unwrap();
+        (done.status.code().unwrap(), String::from_utf8(done.stderr).unwrap())
+    };
+    let model = case("tied.pt2");
+    for arguments in [&["explain", &model][..], &["inspect", &model], &["inspect", &model, "--json", "-"], &["devices"]]
+    {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let (code, error) = run(arguments, full.into());
+        assert!(code == 1 && error.starts_with("error: cannot write to standard output"), "{arguments:?}: {error}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(run(arguments, writer.into()), (0, String::new()), "{arguments:?}");
+    }
+    // An error that cannot be said is one all the same.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_douse")).args(["run", "missing.pte"]).stderr(full).status();
+    assert_eq!(status.unwrap().code(), Some(1));
 }

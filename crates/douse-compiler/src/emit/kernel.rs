@@ -20,11 +20,12 @@ pub(super) struct EmittedKernel {
     pub special: bool,
 }
 
-/// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at.
+/// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at. A guarded
+/// one does nothing where the error flag is raised.
 ///
 /// # Errors
 /// `Internal` for a kernel that is not well formed.
-pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, private: &[u32]) -> Result<EmittedKernel> {
+pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, private: &[u32], guarded: bool) -> Result<EmittedKernel> {
     let strategy = Strategy::of(kernel, ranges);
     let mut writer = Writer {
         kernel,
@@ -36,14 +37,20 @@ pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, private: &[u32]) -> Result<
         private,
     };
     writer.out.line("{");
+    if guarded {
+        writer.out.line(GUARD);
+    }
     let (points, threads) = match &strategy {
         Strategy::Pointwise => writer.pointwise()?,
         Strategy::Staged(lanes) => writer.staged(*lanes)?,
         Strategy::Ordered { parallel, owners } => writer.ordered(parallel, *owners)?,
     };
     writer.out.line("}");
-    Ok(writer.finish(points, threads))
+    Ok(writer.finish(points, threads, guarded))
 }
+
+/// How a function begins that does nothing where the error flag is raised.
+pub(super) const GUARD: &str = "if (flag->code != 0) return;";
 
 struct Writer<'a> {
     kernel: &'a Kernel,
@@ -60,7 +67,7 @@ struct Writer<'a> {
 const THREADS: u32 = 256;
 
 impl Writer<'_> {
-    fn finish(self, blocks: Expr, threads: u32) -> EmittedKernel {
+    fn finish(self, blocks: Expr, threads: u32, guarded: bool) -> EmittedKernel {
         let Writer { kernel, needs, out, .. } = self;
         let symbols: Vec<u32> = kernel.symbols().into_iter().collect();
         let function = names::function(&kernel.name);
@@ -70,7 +77,7 @@ impl Writer<'_> {
             arguments.push(format!("{constant}{} *a{i}", names::element(param.dtype).unwrap_or("void")));
         }
         arguments.extend(symbols.iter().map(|s| format!("int64 s{s}")));
-        if needs.flag {
+        if needs.flag || guarded {
             arguments.push("ErrorFlag *flag".to_owned());
         }
         if needs.random {
@@ -101,6 +108,7 @@ impl Writer<'_> {
             symbols,
             scratch: false,
             flag: needs.flag,
+            guard: guarded,
             random: needs.random,
         };
         EmittedKernel { text, launch, special: needs.special }

@@ -6,19 +6,22 @@
 //! [`OPTIONS`]: an operation rounds by itself, as in eager PyTorch.
 
 mod body;
+mod guard;
 mod index;
 mod kernel;
 mod library;
 mod names;
 mod private;
 mod row;
+mod service;
 mod strategy;
 mod vector;
 
 use douse_core::Result;
 use douse_program::bounds;
 use douse_program::plan::Plan;
-use douse_program::target::{Launch, LibraryLaunches};
+use douse_program::target::{FunctionName, Launch, LibraryLaunches};
+use guard::Guards;
 
 /// Options of NVRTC that the code needs.
 pub const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false"];
@@ -43,6 +46,9 @@ pub struct Emitted {
     pub kernels: Vec<Launch>,
     /// How each library step is run, in the order of [`douse_program::target::library_steps`].
     pub library: Vec<LibraryLaunches>,
+    /// See [`CudaTarget`](douse_program::target::CudaTarget) for these two.
+    pub guarded_copy: Option<FunctionName>,
+    pub set_condition: Option<FunctionName>,
 }
 
 /// One function and what it stands on.
@@ -100,12 +106,15 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let ranges = bounds::ranges(plan);
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
-    let private = private::params(plan);
+    let (private, guards) = (private::params(plan), Guards::of(plan));
     for (number, kernel) in plan.kernels.iter().enumerate() {
-        let emitted = kernel::emit(kernel, &ranges, private.get(number).map_or(&[], Vec::as_slice))?;
+        let private = private.get(number).map_or(&[][..], Vec::as_slice);
+        let emitted = kernel::emit(kernel, &ranges, private, guards.kernel(number))?;
         let module = modules.add(Function { text: emitted.text, special: emitted.special, templates: &[] });
         kernels.push(Launch { module, ..emitted.launch });
     }
-    let library = library::emit(plan, &ranges, arch, &mut modules)?;
-    Ok(Emitted { modules: modules.texts(), kernels, library })
+    let library = library::emit(plan, &ranges, arch, &guards, &mut modules)?;
+    let guarded_copy = guards.copies().then(|| service::guarded_copy(&mut modules));
+    let set_condition = service::branches_on_device(plan).then(|| service::set_condition(&mut modules));
+    Ok(Emitted { modules: modules.texts(), kernels, library, guarded_copy, set_condition })
 }

@@ -135,12 +135,19 @@ fn inline(imp: &mut Importer, a: &Args) -> Result<Val> {
     run(imp, a, &graph, &inputs).map(Val::List)
 }
 
-/// Autocast changes what its operators compute in; only a region where it is off runs as it stands.
+/// A region with autocast on or off, for the CPU; see `autocast.rs`.
 fn inline_autocast(imp: &mut Importer, a: &Args) -> Result<Val> {
-    match a.values.get(2) {
-        Some((_, Val::Bool(false))) => inline(imp, a),
-        _ => Err(a.unsupported("a region with autocast on")),
-    }
+    let argument = |at: usize| a.values.get(at).map(|(_, val)| val);
+    let inside = match (argument(0), argument(1), argument(2)) {
+        (_, _, Some(Val::Bool(false))) => None,
+        (Some(Val::Str(device)), Some(Val::DType(dtype)), Some(Val::Bool(true))) if device == "cpu" => Some(*dtype),
+        (Some(Val::Str(device)), Some(Val::None), Some(Val::Bool(true))) if device == "cpu" => Some(DType::BF16),
+        _ => return Err(a.unsupported("a region with autocast on for another device than the CPU")),
+    };
+    let outside = std::mem::replace(&mut imp.autocast, inside);
+    let results = inline(imp, a);
+    imp.autocast = outside;
+    results
 }
 
 /// A branch that was imported.

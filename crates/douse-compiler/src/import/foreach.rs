@@ -17,11 +17,12 @@ macro_rules! rows {
 
 pub const LIST_ROWS: &[Row] = rows!("List": add sub mul div maximum minimum clamp_min clamp_max pow lerp);
 pub const SCALAR_ROWS: &[Row] =
-    rows!("Scalar": add sub mul div maximum minimum clamp_min clamp_max pow lerp addcmul addcdiv);
+    rows!("Scalar": add sub mul div maximum minimum clamp_min clamp_max pow lerp addcmul addcdiv norm);
 pub const SCALAR_LIST_ROWS: &[Row] =
     rows!("ScalarList": add sub mul div maximum minimum clamp_min clamp_max pow addcmul addcdiv);
 pub const TENSOR_ROWS: &[Row] = rows!("Tensor": add mul div);
-pub const ROWS: &[Row] = rows!("default": abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg
+pub const OTHER_ROWS: &[Row] = &[("aten._foreach_pow.ScalarAndTensor", each)];
+pub const ROWS: &[Row] = rows!("default": abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 max neg
     reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc zero);
 
 /// The overload that takes one tensor of the list and its part of the other arguments.
@@ -32,6 +33,8 @@ fn single(name: &str, overload: &str) -> String {
         ("minimum" | "clamp_max", "Scalar" | "ScalarList") => (name.replacen("minimum", "clamp_max", 1), "default"),
         ("clamp_min" | "clamp_max", _) => (name.to_string(), "Tensor"),
         ("maximum" | "minimum", _) => (name.to_string(), "default"),
+        ("pow", "ScalarAndTensor") => (name.to_string(), "Scalar"),
+        ("norm", _) => ("linalg_vector_norm".to_string(), "default"),
         ("pow", "List") => (name.to_string(), "Tensor_Tensor"),
         ("pow", _) => (name.to_string(), "Tensor_Scalar"),
         ("lerp", "List") => (name.to_string(), "Tensor"),
@@ -62,7 +65,8 @@ fn argument(functional: &str, name: &str) -> String {
 fn each(imp: &mut Importer, a: &Args) -> Result<Val> {
     let whole = a.target.trim_start_matches("aten._foreach_");
     let Some((name, overload)) = whole.split_once('.') else { return Err(a.unsupported("this name")) };
-    let count = a.tensors("self")?.len();
+    let lists = a.values.iter().filter_map(|(_, val)| if let Val::List(list) = val { Some(list.len()) } else { None });
+    let count = lists.max().unwrap_or(0);
     let target = single(name, overload);
     let mut results = Vec::with_capacity(count);
     for i in 0..count {

@@ -78,6 +78,8 @@ pub struct Importer {
     /// Values that blocks defined which are closed: ranges of their numbers.
     closed: Vec<(u32, u32)>,
     unsupported: IndexMap<String, Unsupported>,
+    /// The dtype of the autocast region that is imported, if it is in one.
+    pub(super) autocast: Option<DType>,
     /// How many results the node that is imported has in the program.
     pub(super) results: usize,
     /// Text of the place that is imported, for messages of checks: `model.py:12: y = x[i]`.
@@ -95,6 +97,7 @@ impl Importer {
             masks: HashMap::new(),
             closed: vec![],
             unsupported: IndexMap::new(),
+            autocast: None,
             results: 0,
             place: String::new(),
         }
@@ -266,6 +269,9 @@ impl Importer {
 
     fn node(&mut self, graph: &Graph, node: &Node) -> Result<()> {
         let target = operator(node);
+        if is_idle(node) {
+            return Ok(());
+        }
         let mut values = Vec::with_capacity(node.inputs.len());
         for input in &node.inputs {
             values.push((input.name.clone(), self.resolve(&input.arg)?));
@@ -279,6 +285,10 @@ impl Importer {
                 _ => 1,
             })
             .sum();
+        let args = match self.autocast {
+            Some(lower) => self.autocast_arguments(args, lower)?,
+            None => args,
+        };
         let result = self.call(&args)?;
         self.bind(graph, node, result)
     }
@@ -524,6 +534,11 @@ impl Importer {
         }
         true
     }
+}
+
+/// Whether a node takes nothing and gives nothing, and so does nothing to the results: an extension's look at its own version.
+pub(super) fn is_idle(node: &Node) -> bool {
+    node.inputs.is_empty() && node.outputs.iter().all(|output| matches!(output, Argument::None))
 }
 
 /// The operator's name without `torch.ops.`.

@@ -38,8 +38,10 @@ pub fn checked(imp: &mut Importer, a: &Args, index: Value, size: &Expr, wrap: bo
         return Err(Error::invalid_program(format!("{}: an index of {}", a.target, imp.b.dtype(index))));
     }
     let index = imp.b.cast(index, DType::I64);
-    let name = a.target.split('.').nth(1).unwrap_or(&a.target).to_string();
-    let message = imp.message(&format!("{name}: an index is out of range for a dimension of size {size}"));
+    // The call that fails says which index, and of what size the dimension is: only the place is kept.
+    let name = a.target.split('.').nth(1).unwrap_or(&a.target);
+    let place = if imp.place.is_empty() { name.to_owned() } else { format!("{name} at {}", imp.place) };
+    let message = imp.b.message(place);
     imp.b.check(index, size.clone(), wrap, message)
 }
 

@@ -22,6 +22,7 @@ pub const ROWS: &[Row] = &[
     ("aten._chunk_cat.default", chunk_cat),
     ("aten.cartesian_prod.default", cartesian_prod),
     ("aten.combinations.default", combinations),
+    ("aten.pad_sequence.default", pad_sequence),
 ];
 
 /// A list of tensors in their common dtype.
@@ -143,6 +144,30 @@ fn chunk_cat(imp: &mut Importer, a: &Args) -> Result<Val> {
         parts.push(whole.reshape(imp, shape)?);
     }
     Ok(Data::concat(imp, &parts, at + 1)?.val())
+}
+
+/// Sequences of different lengths, [length, ...] each, filled up to the longest and stacked: [longest, sequences, ...], or the first two
+/// dimensions turned.
+fn pad_sequence(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let all = promoted(imp, a, "sequences")?;
+    let lengths = all.iter().map(|d| d.shape.first().cloned().ok_or_else(|| a.wrong("sequences", "of rank 1 or more")));
+    let lengths: Vec<Expr> = lengths.collect::<Result<_>>()?;
+    let longest =
+        lengths.iter().skip(1).fold(lengths.first().cloned().unwrap_or_else(|| Expr::int(0)), |m, n| m.maximum(n));
+    let longest = longest.simplify(imp.b.ranges());
+    let fill = a.scalar_or("padding_value", Scalar::Int(0))?;
+    let left = a.str_or("padding_side", "right")? == "left";
+    let dim = usize::from(!a.bool_or("batch_first", false)?);
+    let mut rows = Vec::new();
+    for (data, length) in all.iter().zip(&lengths) {
+        let missing = (&longest - length).simplify(imp.b.ranges());
+        let mut pads = vec![(Expr::int(0), Expr::int(0)); data.rank()];
+        pads[0] = if left { (missing, Expr::int(0)) } else { (Expr::int(0), missing) };
+        let mut whole = super::pad::constant(imp, data, &pads, fill)?;
+        whole.shape[0] = longest.clone();
+        rows.push(whole.unsqueeze(imp, dim)?);
+    }
+    Ok(Data::concat(imp, &rows, dim)?.val())
 }
 
 /// All combinations of one element of each vector, the last changing fastest: [product of the lengths, number of vectors].

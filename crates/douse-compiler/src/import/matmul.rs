@@ -12,6 +12,8 @@ use super::parts::Parts;
 pub const ROWS: &[Row] = &[
     ("aten.mm.default", |i, a| of_two(i, a, "self", "mat2")),
     ("aten.bmm.default", |i, a| of_two(i, a, "self", "mat2")),
+    ("aten.mm.dtype", |i, a| of_two(i, a, "self", "mat2")),
+    ("aten.bmm.dtype", |i, a| of_two(i, a, "self", "mat2")),
     ("aten.matmul.default", |i, a| of_two(i, a, "self", "other")),
     ("aten.linalg_matmul.default", |i, a| of_two(i, a, "self", "other")),
     ("aten.mv.default", |i, a| of_two(i, a, "self", "vec")),
@@ -23,6 +25,8 @@ pub const ROWS: &[Row] = &[
     ("aten.ger.default", outer),
     ("aten.addmm.default", |i, a| add_product(i, a, "mat1", "mat2")),
     ("aten.baddbmm.default", |i, a| add_product(i, a, "batch1", "batch2")),
+    ("aten.addmm.dtype", |i, a| add_product(i, a, "mat1", "mat2")),
+    ("aten.baddbmm.dtype", |i, a| add_product(i, a, "batch1", "batch2")),
     ("aten.addmv.default", |i, a| add_product(i, a, "mat", "vec")),
     ("aten.addr.default", addr),
     ("aten.addbmm.default", addbmm),
@@ -72,7 +76,11 @@ fn real_product(imp: &mut Importer, x: Value, y: Value) -> Result<Value> {
 }
 
 fn of_two(imp: &mut Importer, a: &Args, x: &str, y: &str) -> Result<Val> {
-    let (x, y) = (imp.parts(a, x)?, imp.parts(a, y)?);
+    let (mut x, mut y) = (imp.parts(a, x)?, imp.parts(a, y)?);
+    if let Some(dtype) = a.dtype("out_dtype")? {
+        // The sums are kept in the wider dtype: nothing is rounded to the operands'.
+        (x, y) = (x.cast(imp, dtype), y.cast(imp, dtype));
+    }
     product(imp, x, y)?.val(imp)
 }
 
@@ -152,7 +160,7 @@ fn wide_factors(imp: &mut Importer, a: &Args, x: &str, y: &str) -> Result<(Parts
 fn add_product(imp: &mut Importer, a: &Args, x: &str, y: &str) -> Result<Val> {
     let (x, y, dtype) = wide_factors(imp, a, x, y)?;
     let product = product(imp, x, y)?;
-    combined(imp, a, product, dtype)
+    combined(imp, a, product, a.dtype("out_dtype")?.unwrap_or(dtype))
 }
 
 /// The outer product; of bools, logic.

@@ -14,7 +14,8 @@ use super::statistics::{drop, mean_and_variance};
 pub const ROWS: &[Row] = &[
     ("aten.layer_norm.default", |i, a| layer_norm(i, a).map(|[y, ..]| y.into())),
     ("aten.native_layer_norm.default", |i, a| layer_norm(i, a).map(|all| all.to_vec().into())),
-    ("aten.rms_norm.default", rms_norm),
+    ("aten.rms_norm.default", |i, a| rms_norm(i, a).map(|(y, _)| y.into())),
+    ("aten._fused_rms_norm.default", |i, a| rms_norm(i, a).map(Val::from)),
     ("aten.group_norm.default", |i, a| group_norm(i, a, "num_groups").map(|[y, ..]| y.into())),
     ("aten.native_group_norm.default", |i, a| group_norm(i, a, "group").map(|all| all.to_vec().into())),
     ("aten.batch_norm.default", |i, a| batch_norm(i, a, Mode::Given).map(|[y, ..]| y.into())),
@@ -94,8 +95,9 @@ fn last_dims(imp: &Importer, a: &Args, x: Value) -> Result<Vec<usize>> {
     Ok((from..rank).collect())
 }
 
-/// x / sqrt(mean(x^2) + eps) * weight; without eps, that of the dtype computed in.
-fn rms_norm(imp: &mut Importer, a: &Args) -> Result<Val> {
+/// x / sqrt(mean(x^2) + eps) * weight, without eps with that of the dtype computed in; and 1 / sqrt(...) in that dtype, over the last
+/// dimensions, which stay with size 1.
+fn rms_norm(imp: &mut Importer, a: &Args) -> Result<(Value, Value)> {
     let input = imp.value(a, "input")?;
     let own = imp.b.dtype(input);
     let x = imp.b.cast(input, imp.compute_dtype(own));
@@ -113,7 +115,7 @@ fn rms_norm(imp: &mut Importer, a: &Args) -> Result<Val> {
         let weight = imp.b.cast(weight, dtype);
         y = imp.b.binary(Binary::Mul, y, weight)?;
     }
-    Ok(imp.b.cast(y, own).into())
+    Ok((imp.b.cast(y, own), scale))
 }
 
 /// The result, and the mean and inverse deviation of each group, [n, groups].

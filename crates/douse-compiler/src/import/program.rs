@@ -17,7 +17,8 @@ use douse_pt2::{
 use crate::fuse::layout::is_dense;
 
 use super::args::Val;
-use super::importer::{ImportError, Importer, Unsupported, operator};
+use super::guards;
+use super::importer::{ImportError, Importer, Unsupported, is_idle, operator};
 use super::table;
 use super::tensor::Tensor;
 
@@ -35,6 +36,7 @@ pub fn import(program: &ExportedProgram, name: &str) -> Result<Module, ImportErr
     let mut signature = Signature::default();
     let result = signature
         .inputs(&mut importer, program)
+        .map(|()| guards::require(&mut importer, &program.guards_code))
         .and_then(|()| importer.nodes(&program.graph))
         .and_then(|()| signature.outputs(&mut importer, program));
     let unsupported = importer.take_unsupported();
@@ -51,7 +53,7 @@ fn missing_operators(program: &ExportedProgram) -> Vec<Unsupported> {
     let mut graphs: Vec<&Graph> = vec![&program.graph];
     while let Some(graph) = graphs.pop() {
         for node in &graph.nodes {
-            if !table::known(operator(node)) {
+            if !table::known(operator(node)) && !is_idle(node) {
                 probe.note_unsupported(&format!("operator {}", operator(node)), node);
             }
             graphs.extend(node.inputs.iter().filter_map(|input| match &input.arg {

@@ -1,7 +1,7 @@
 //! Elements in other places: repeated, rolled, flipped, shuffled, on diagonals, in triangles, in patches.
 
 use douse_core::sym::{Compare, Cond, Expr};
-use douse_core::{Error, Result, Scalar};
+use douse_core::{DType, Error, Result, Scalar};
 use douse_ir::coordinates;
 
 use super::args::{Args, Val};
@@ -21,6 +21,7 @@ pub const ROWS: &[Row] = &[
     ("aten.diag.default", diag),
     ("aten.diag_embed.default", diag_embed),
     ("aten.diagflat.default", diagflat),
+    ("aten.fill_diagonal.default", fill_diagonal),
     ("aten.tril.default", |i, a| triangle(i, a, true)),
     ("aten.triu.default", |i, a| triangle(i, a, false)),
     ("aten.channel_shuffle.default", channel_shuffle),
@@ -192,6 +193,22 @@ fn embedded(imp: &mut Importer, data: &Data, offset: i64, d1: usize, d2: usize) 
     guard = guard.and(&Cond::compare(Compare::Ge, &along, &Expr::int(0)));
     guard = guard.and(&Cond::compare(Compare::Lt, &along, &data.shape[last]));
     data.moved(imp, &[], shape, map, guard, Scalar::Int(0))
+}
+
+/// A number on the main diagonal, [i, i, ...]; with `wrap` the diagonal of a tall matrix starts again below its end, one row left out.
+fn fill_diagonal(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let data = imp.data(a, "self")?;
+    let Some(columns) = data.shape.get(1) else {
+        return Err(Error::invalid_program("fill_diagonal_ of a tensor of rank below 2"));
+    };
+    let first = Expr::loop_var(0);
+    let row = if a.bool_or("wrap", false)? && data.rank() == 2 { first.modulo(&(columns + 1)) } else { first };
+    let on = |d: usize| Cond::compare(Compare::Eq, &row, &Expr::loop_var(d));
+    let guard = (1..data.rank()).fold(Cond::Bool(true), |all, d| all.and(&on(d)));
+    let yes = imp.b.full(DType::Bool, vec![], Scalar::Bool(true));
+    let diagonal = imp.b.move_(yes, &[], data.shape.clone(), vec![], guard, Scalar::Bool(false))?;
+    let fill = imp.operand_data(a, "fill_value", data.dtype)?;
+    Ok(Data::select(imp, diagonal, &fill, &data)?.val())
 }
 
 /// Elements on and below (or above) a diagonal of the last two dimensions, zeros elsewhere.

@@ -145,8 +145,8 @@ fn into_bins(imp: &mut Importer, at: Value, inside: Value, source: Value, bins: 
     imp.b.slice(counts, 0, &Expr::int(0), &Expr::int(1), Expr::int(bins))
 }
 
-/// The ends of a range given by numbers, or by the data where they are equal; an empty range grows by 1 at each end. 0-d, in `dtype`.
-fn range_of(imp: &mut Importer, x: Value, given: Option<(f64, f64)>) -> Result<(Value, Value)> {
+/// The ends of a range given by numbers, or else of the data, 0 and 1 for none; an empty range grows by `apart` at each end. 0-d.
+fn range_of(imp: &mut Importer, x: Value, given: Option<(f64, f64)>, apart: f64) -> Result<(Value, Value)> {
     let dtype = imp.b.dtype(x);
     let (low, high) = match given {
         Some((low, high)) => {
@@ -160,6 +160,7 @@ fn range_of(imp: &mut Importer, x: Value, given: Option<(f64, f64)>) -> Result<(
         None => {
             let low = imp.b.reduce(Combine::Min, x, &[0])?;
             let high = imp.b.reduce(Combine::Max, x, &[0])?;
+            let (low, high) = unless_empty(imp, x, low, high)?;
             let width = imp.b.binary(Binary::Sub, high, low)?;
             // Neither infinite nor NaN: then the difference to itself is 0.
             let none = imp.b.binary(Binary::Sub, width, width)?;
@@ -170,9 +171,21 @@ fn range_of(imp: &mut Importer, x: Value, given: Option<(f64, f64)>) -> Result<(
         }
     };
     let empty = imp.b.binary(Binary::Eq, low, high)?;
-    let lower = imp.b.binary_scalar(Binary::Sub, low, Scalar::Int(1))?;
-    let higher = imp.b.binary_scalar(Binary::Add, high, Scalar::Int(1))?;
+    let lower = imp.b.binary_scalar(Binary::Sub, low, Scalar::Float(apart))?;
+    let higher = imp.b.binary_scalar(Binary::Add, high, Scalar::Float(apart))?;
     Ok((imp.b.select(empty, lower, low)?, imp.b.select(empty, higher, high)?))
+}
+
+/// The extremes of a vector; 0 and 1 where it is found to be empty when running.
+fn unless_empty(imp: &mut Importer, x: Value, low: Value, high: Value) -> Result<(Value, Value)> {
+    let numel = imp.b.numel(x);
+    if imp.b.ranges().min(&numel).is_some_and(|n| n > 0) {
+        return Ok((low, high));
+    }
+    let numel = imp.b.size_value(numel);
+    let some = imp.b.cast(numel, DType::Bool);
+    let (zero, one) = (imp.b.full_like(low, Scalar::Int(0)), imp.b.full_like(high, Scalar::Int(1)));
+    Ok((imp.b.select(some, low, zero)?, imp.b.select(some, high, one)?))
 }
 
 /// Whether values lie between two ends, both included.
@@ -193,7 +206,7 @@ fn histc(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = imp.b.reshape(x, vec![numel])?;
     let bins = a.int_or("bins", 100)?;
     let (min, max) = (a.float_or("min", 0.0)?, a.float_or("max", 0.0)?);
-    let (low, high) = range_of(imp, x, (min != max).then_some((min, max)))?;
+    let (low, high) = range_of(imp, x, (min != max).then_some((min, max)), 1.0)?;
     let from_low = imp.b.binary(Binary::Sub, x, low)?;
     let scaled = imp.b.binary_scalar(Binary::Mul, from_low, Scalar::Int(bins))?;
     let width = imp.b.binary(Binary::Sub, high, low)?;
@@ -272,7 +285,7 @@ fn histogram_of(
                     },
                     None => None,
                 };
-                let (low, high) = range_of(imp, x, given)?;
+                let (low, high) = range_of(imp, x, given, 0.5)?;
                 (edges(imp, low, high, count)?, count)
             }
         };

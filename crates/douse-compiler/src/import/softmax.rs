@@ -11,11 +11,11 @@ use super::importer::{Importer, Row};
 pub const ROWS: &[Row] = &[
     ("aten.softmax.int", softmax),
     ("aten._softmax.default", softmax),
-    ("aten.special_softmax.int", softmax),
+    ("aten.special_softmax.default", softmax),
     ("aten._safe_softmax.default", safe_softmax),
     ("aten.log_softmax.int", log_softmax),
     ("aten._log_softmax.default", log_softmax),
-    ("aten.special_log_softmax.int", log_softmax),
+    ("aten.special_log_softmax.default", log_softmax),
 ];
 
 /// The operand in its compute dtype, at least of one dimension, the dimension, and the result's dtype. With a `dtype`, rounded to it first.

@@ -56,8 +56,9 @@ fn pieces(imp: &mut Importer, t: Tensor, dim: usize, pieces: Vec<(Expr, Expr)>) 
     Ok(Val::List(list))
 }
 
-/// Pieces of `step` elements, the last perhaps shorter; a symbolic size must give a known number of pieces.
-fn equal_pieces(imp: &mut Importer, a: &Args, t: Tensor, dim: usize, step: &Expr) -> Result<Val> {
+/// Pieces of `step` elements, the last perhaps shorter; a symbolic size must give a known number of pieces. Of nothing there are
+/// `of_nothing` pieces.
+fn equal_pieces(imp: &mut Importer, a: &Args, t: Tensor, dim: usize, step: &Expr, of_nothing: i64) -> Result<Val> {
     let size = imp.shape_of(t)?[dim].clone();
     let count = if step.is_int(0) { Expr::int(1) } else { size.ceil_div(step).simplify(imp.b.ranges()) };
     let count = match count.as_int() {
@@ -66,7 +67,11 @@ fn equal_pieces(imp: &mut Importer, a: &Args, t: Tensor, dim: usize, step: &Expr
         None if imp.results > 0 => {
             let count = imp.results as i64;
             let pieces = size.ceil_div(&step.maximum(&Expr::int(1)));
-            let same = Cond::compare(Compare::Eq, &pieces, &Expr::int(count)).simplify(imp.b.ranges());
+            let mut same = Cond::compare(Compare::Eq, &pieces, &Expr::int(count));
+            if count == of_nothing {
+                same = same.or(&Cond::compare(Compare::Eq, &size, &Expr::int(0)));
+            }
+            let same = same.simplify(imp.b.ranges());
             let text = format!("{}: a size {size} that does not give {count} pieces ({})", a.target, imp.place);
             imp.b.require(same, text);
             count
@@ -82,7 +87,7 @@ fn split(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
     let rank = imp.shape_of(t)?.len();
     let dim = imp.dim(a, a.int_or("dim", 0)?, rank)?;
-    equal_pieces(imp, a, t, dim, &a.expr("split_size")?)
+    equal_pieces(imp, a, t, dim, &a.expr("split_size")?, 1)
 }
 
 fn split_sizes(imp: &mut Importer, a: &Args) -> Result<Val> {
@@ -107,7 +112,7 @@ fn chunk(imp: &mut Importer, a: &Args) -> Result<Val> {
         let sizes = vec![step; chunks as usize];
         return pieces(imp, t, dim, one_after_another(sizes));
     }
-    equal_pieces(imp, a, t, dim, &step)
+    equal_pieces(imp, a, t, dim, &step, chunks)
 }
 
 /// Begins and sizes of `sections` pieces that differ by one at most, the larger first, or of the pieces between indices.

@@ -7,8 +7,8 @@ use super::importer::{Function, Row, copied, in_place};
 use super::{
     activation, arithmetic, attention, calculus, comparison, complex, control, convert, convolution, create, distance,
     einsum, embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul, norm,
-    normalization, pad, pooling, random, rearrange, recurrent, reduce, resize, scan, scatter, search, signal, softmax,
-    sort, special, split, statistics, strided, unique, view,
+    normalization, pad, pooling, quantized, random, rearrange, recurrent, reduce, resize, scan, scatter, search,
+    signal, softmax, sort, special, split, statistics, strided, unique, view,
 };
 
 /// The families' tables.
@@ -30,6 +30,7 @@ const FAMILIES: &[&[Row]] = &[
     embedding::ROWS,
     fft::ROWS,
     foreach::LIST_ROWS,
+    foreach::OTHER_ROWS,
     foreach::ROWS,
     foreach::SCALAR_LIST_ROWS,
     foreach::SCALAR_ROWS,
@@ -48,6 +49,7 @@ const FAMILIES: &[&[Row]] = &[
     normalization::ROWS,
     pad::ROWS,
     pooling::ROWS,
+    quantized::ROWS,
     random::ROWS,
     rearrange::ROWS,
     recurrent::ROWS,

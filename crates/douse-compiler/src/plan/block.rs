@@ -313,7 +313,7 @@ impl Planner<'_> {
         for (result, next) in node.results.iter().zip(&body.results) {
             let shape = graph.shape(*result).to_vec();
             let (to, elements) = (self.buffer(*result), Expr::product(&shape));
-            let kind = BufferKind::Temporary { place: None };
+            let kind = BufferKind::Temporary;
             let from = self.new_buffer(graph.dtype(*result), elements, kind);
             aside.push(self.copy_into(*next, from, &row_major(&shape), &Expr::int(0))?);
             back.push(Step::Copy { from, to });

@@ -224,7 +224,7 @@ impl Planner<'_> {
             },
             _ => match self.output_of.get(&value).copied() {
                 Some(output) => self.new_buffer(dtype, elements, BufferKind::Output(output)),
-                None => self.new_buffer(dtype, elements, BufferKind::Temporary { place: None }),
+                None => self.new_buffer(dtype, elements, BufferKind::Temporary),
             },
         };
         self.buffer_of.insert(value, id);
@@ -298,7 +298,7 @@ impl Planner<'_> {
             } else {
                 let elements = self.buffers[to as usize].elements.clone();
                 let dtype = module.graph.dtype(write.value);
-                let temporary = self.new_buffer(dtype, elements, BufferKind::Temporary { place: None });
+                let temporary = self.new_buffer(dtype, elements, BufferKind::Temporary);
                 let step = self.copy_into(write.value, temporary, &strides, &Expr::int(0))?;
                 items.push(block::Item::Steps(vec![step]));
                 temporary

@@ -120,7 +120,7 @@ impl<'a, 'm> Binder<'a, 'm> {
 
     pub fn temporaries(&mut self, arena: Region<'m>, layout: &Layout) -> Result<()> {
         for (id, buffer) in self.plan.buffers.iter().enumerate() {
-            if !matches!(buffer.kind, BufferKind::Temporary { .. }) {
+            if !matches!(buffer.kind, BufferKind::Temporary) {
                 continue;
             }
             match layout.places.get(id).cloned().flatten() {

@@ -87,33 +87,39 @@ impl Clone for Executor {
 }
 
 impl Executor {
-    /// Prepares a plan that [`douse_program`] has checked. `data` finds the bytes of [`Data::Named`].
+    /// Prepares a plan that [`douse_program`] has checked. `data` finds the bytes of [`Data::Named`] by their key.
     ///
     /// # Errors
-    /// Where data is missing or of the wrong length, or the plan holds what this executor cannot run.
-    pub fn new(plan: Arc<Plan>, data: &dyn Fn(&Data) -> Result<Bytes>) -> Result<Executor> {
+    /// Where data is missing or of the wrong length; where there is no memory for the state.
+    pub fn new(plan: Arc<Plan>, data: &dyn Fn(&str) -> Result<Bytes>) -> Result<Executor> {
         let mut constants = Vec::with_capacity(plan.buffers.len());
         let mut initial = State::default();
         for (id, buffer) in plan.buffers.iter().enumerate() {
+            let expected = || Ok::<usize, Error>(arena::bytes(&plan, id, &[])?.unwrap_or(0));
             let bytes = |source: &Data| {
                 let bytes = match source {
-                    Data::Named(_) => data(source)?,
+                    Data::Named(key) => data(key)?,
                     Data::Inline(bytes) => Bytes::from(bytes.clone()),
-                    Data::Zeros(len) => Bytes::from(vec![0; *len as usize]),
+                    Data::Zeros(len) => Bytes::zeros(*len)?,
                 };
-                let expected = arena::bytes(&plan, id, &[])?;
-                if Some(bytes.len()) == expected {
-                    // Archives of older PyTorch do not align their tensors.
-                    let aligned = bytes.as_ptr().align_offset(buffer.dtype.size()) == 0;
-                    return Ok(if aligned { bytes } else { Bytes::from(bytes.to_vec()) });
+                let (len, expected) = (bytes.len(), expected()?);
+                if len != expected {
+                    let message = format!("{source:?} has {len} bytes where the plan needs {expected}");
+                    return Err(Error::invalid_program(message));
                 }
-                let (len, expected) = (bytes.len(), expected.unwrap_or(0));
-                Err(Error::invalid_program(format!("{source:?} has {len} bytes where the plan needs {expected}")))
+                // Archives of older PyTorch do not align their tensors.
+                let aligned = bytes.as_ptr().align_offset(buffer.dtype.size()) == 0;
+                Ok(if aligned { bytes } else { Bytes::from(Aligned::copy(&bytes)?) })
             };
             constants.push(match &buffer.kind {
                 BufferKind::Constant(source) => Some(bytes(source)?),
                 BufferKind::State { name, initial: source } => {
-                    initial.buffers.insert(name.clone(), Aligned::copy(&bytes(source)?)?);
+                    // Zeros take no memory until they are written.
+                    let own = match source {
+                        Data::Zeros(_) => Aligned::zeros(expected()?)?,
+                        _ => Aligned::copy(&bytes(source)?)?,
+                    };
+                    initial.buffers.insert(name.clone(), own);
                     None
                 }
                 _ => None,

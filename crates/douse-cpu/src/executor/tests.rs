@@ -1,9 +1,11 @@
 //! Plans built by hand.
 
+use douse_core::bytes::{Aligned, Bytes};
 use douse_core::pointwise::Binary;
 use douse_core::sym::{Compare, Cond, Expr, Symbol};
 use douse_core::{Code, DType, Scalar};
 use douse_program::kernel::{Access, Kernel, Op};
+use douse_program::library::{Library, View};
 use douse_program::plan::{
     Buffer, BufferKind, Data, Input, InputKind, Output, OutputKind, Plan, Predicate, Step, SymbolInfo, SymbolSource,
 };
@@ -23,7 +25,7 @@ fn buffer(dtype: DType, elements: Expr, kind: BufferKind) -> Buffer {
 }
 
 fn temporary(dtype: DType, elements: Expr) -> Buffer {
-    buffer(dtype, elements, BufferKind::Temporary { place: None })
+    buffer(dtype, elements, BufferKind::Temporary)
 }
 
 fn tensor(size: Expr, buffer: u32) -> Output {
@@ -235,4 +237,76 @@ fn a_failed_check_stops_the_call() {
     let good = bytes(&[1.0, 4.0]);
     executor.run(&mut state, &[], vec![InputValue::Tensor(&good)], &Options::default()).unwrap();
     assert_eq!(state.iter().next().unwrap().1, bytes(&[2.0, 5.0]));
+}
+
+/// Weights may lie anywhere in a file; the executor reads them at addresses that suit their dtype, copying only where it must.
+#[test]
+fn misaligned_weights() {
+    let mut p = plan(
+        vec![
+            buffer(F32, int(3), BufferKind::Constant(Data::Named("w".into()))),
+            buffer(F32, int(3), BufferKind::Output(0)),
+        ],
+        vec![add(int(3), 1.0)],
+        vec![launch(0, &[0, 1])],
+    );
+    p.outputs = vec![tensor(int(3), 1)];
+    let all = Bytes::from(Aligned::copy(&[vec![0; 4], bytes(&[0.0, 1.0, 2.0, 3.0, 4.0])].concat()).unwrap());
+    for (start, expected) in [(4, [1.0, 2.0, 3.0]), (8, [2.0, 3.0, 4.0])] {
+        let weights = all.slice(start, 12).unwrap();
+        let mut executor = Executor::new(Arc::new(p.clone()), &|_| Ok(weights.clone())).unwrap();
+        let mut state = executor.initial_state();
+        let out = executor.run(&mut state, &[], vec![], &Options::default()).unwrap();
+        assert_eq!(floats(&out[0]), expected);
+    }
+    for start in [1, 2, 3] {
+        // The same numbers, moved by a byte or more.
+        let moved = [vec![0; start], bytes(&[0.0, 1.0, 2.0])].concat();
+        let weights = Bytes::from(Aligned::copy(&moved).unwrap()).slice(start, 12).unwrap();
+        assert_ne!(weights.as_ptr().addr() % 4, 0);
+        let mut executor = Executor::new(Arc::new(p.clone()), &|_| Ok(weights.clone())).unwrap();
+        let constant = executor.prepared.constants[0].as_ref().unwrap();
+        assert_eq!(constant.as_ptr().addr() % 4, 0);
+        let mut state = executor.initial_state();
+        assert_eq!(floats(&executor.run(&mut state, &[], vec![], &Options::default()).unwrap()[0]), [1.0, 2.0, 3.0]);
+    }
+    let error = Executor::new(Arc::new(p), &|_| Ok(Bytes::from(vec![0; 8]))).err().unwrap();
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (Code::InvalidProgram, "Named(\"w\") has 8 bytes where the plan needs 12")
+    );
+}
+
+/// A state larger than any memory is an error, not the end of the process.
+#[test]
+fn a_state_beyond_memory() {
+    let bytes = 1u64 << 62;
+    let initial = Data::Zeros(bytes);
+    let elements = int(1 << 60);
+    let p = plan(vec![buffer(F32, elements, BufferKind::State { name: "s".into(), initial })], vec![], vec![]);
+    let error = Executor::new(Arc::new(p), &|_| Err(douse_core::Error::internal("no data"))).err().unwrap();
+    assert_eq!(error.code, Code::MemoryAllocationFailed);
+}
+
+/// Loops and views of which a plan says too much are errors, whatever their strides.
+#[test]
+fn more_points_than_can_be_counted() {
+    let huge = || vec![int(1 << 40), int(1 << 40), int(0)];
+    let view = |sizes: Vec<Expr>| View { buffer: 0, offset: int(0), strides: vec![int(0); sizes.len()], sizes };
+    let mut body = Body::new(&[]);
+    let x = body.load(0, F32, &int(0));
+    body.store(1, &int(0), x);
+    let params = [(F32, Access::Read), (F32, Access::Write)];
+    let nest = kernel(&params, &huge(), &[], vec![body]);
+    let library = Library::MatMul { a: view(huge()), b: view(huge()), out: View { buffer: 1, ..view(huge()) } };
+    for step in [launch(0, &[0, 1]), Step::Library(library)] {
+        let buffers = vec![buffer(F32, int(1), BufferKind::Input(0)), temporary(F32, int(1))];
+        let mut p = plan(buffers, vec![nest.clone()], vec![step]);
+        p.inputs = vec![input(int(1), 0)];
+        let mut executor = executor(p);
+        let mut state = executor.initial_state();
+        let given = bytes(&[1.0]);
+        let error = executor.run(&mut state, &[], vec![InputValue::Tensor(&given)], &Options::default()).unwrap_err();
+        assert!(error.message.contains("than can be counted"), "{error}");
+    }
 }

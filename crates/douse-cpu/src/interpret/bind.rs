@@ -244,7 +244,8 @@ pub(crate) fn bind(kernel: &Kernel, symbols: &[Option<i64>]) -> Result<Bound> {
     let mut bound = Vec::new();
     let mut work = 0;
     for (i, (stage, inner)) in stages.iter().zip(inners).enumerate() {
-        work += outer.points.saturating_mul(inner.points).saturating_mul(stage.nodes.len().max(1));
+        let own = outer.points.saturating_mul(inner.points).saturating_mul(stage.nodes.len().max(1));
+        work = own.saturating_add(work);
         let mut assignment = Assignment {
             stage,
             depends: &depends[i],

@@ -359,38 +359,30 @@ impl Call<'_> {
                 scan_lanes(registers, (value, sum), spot, f64::neutral(op, dtype), &mut to.f32, step);
             }
             (Class::F32, _) => {
-                let f = combine::f32(op, dtype);
-                let step = |s: &mut f32, x: f32| {
-                    *s = super::convert::round(dtype, f(*s, x));
-                    *s
-                };
+                let step = running(combine::f32(op, dtype), |x| super::convert::round(dtype, x));
                 scan_lanes(registers, (value, sum), spot, f32::neutral(op, dtype), &mut to.f32, step);
             }
             (Class::F64, _) => {
-                let f = combine::f64(op, dtype);
-                let step = |s: &mut f64, x: f64| {
-                    *s = f(*s, x);
-                    *s
-                };
+                let step = running(combine::f64(op, dtype), |x| x);
                 scan_lanes(registers, (value, sum), spot, f64::neutral(op, dtype), &mut to.f64, step);
             }
             (Class::I64, _) => {
-                let f = combine::i64(op, dtype);
-                let step = |s: &mut i64, x: i64| {
-                    *s = super::convert::wrap(dtype, f(*s, x));
-                    *s
-                };
+                let step = running(combine::i64(op, dtype), |x| super::convert::wrap(dtype, x));
                 scan_lanes(registers, (value, sum), spot, i64::neutral(op, dtype), &mut to.i64, step);
             }
             (Class::Bool, _) => {
-                let f = combine::bool(op, dtype);
-                let step = |s: &mut u8, x: u8| {
-                    *s = f(*s, x);
-                    *s
-                };
+                let step = running(combine::bool(op, dtype), |x| x);
                 scan_lanes(registers, (value, sum), spot, u8::neutral(op, dtype), &mut to.bool, step);
             }
         }
+    }
+}
+
+/// The step of a scan whose running value is also what it gives, rounded.
+fn running<T: Copy>(f: impl Fn(T, T) -> T, round: impl Fn(T) -> T) -> impl Fn(&mut T, T) -> T {
+    move |running, x| {
+        *running = round(f(*running, x));
+        *running
     }
 }
 

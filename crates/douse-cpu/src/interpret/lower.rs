@@ -154,15 +154,20 @@ pub(crate) fn lower(kernel: &Kernel, stage: &Stage, outer: &[i64], symbols: &[Op
     Ok(Lowered { nodes: lowering.nodes, effects, inner })
 }
 
-/// The values of sizes, none negative.
+/// The values of sizes, none negative, of loops whose points 64 bits can count.
 pub(crate) fn sizes(sizes: &[Expr], symbols: &[Option<i64>]) -> Result<Vec<i64>> {
-    sizes
+    let values: Vec<i64> = sizes
         .iter()
         .map(|size| match crate::strided::eval(size, symbols)? {
             value if value < 0 => Err(Error::internal(format!("a loop's size {size} is {value}"))),
             value => Ok(value),
         })
-        .collect()
+        .collect::<Result<_>>()?;
+    let points = values.iter().try_fold(1i64, |points, size| points.checked_mul((*size).max(1)));
+    match points {
+        Some(_) => Ok(values),
+        None => Err(Error::internal(format!("loops of {values:?} have more points than can be counted"))),
+    }
 }
 
 struct Lowering<'a> {

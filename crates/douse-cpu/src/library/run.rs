@@ -303,7 +303,7 @@ mod tests {
                 .map(|(dtype, bytes)| Buffer {
                     dtype: *dtype,
                     elements: Expr::int((bytes.len() / dtype.size()) as i64),
-                    kind: BufferKind::Temporary { place: None },
+                    kind: BufferKind::Temporary,
                 })
                 .collect(),
             kernels: vec![],

@@ -116,7 +116,7 @@ impl Graph {
             // as long as the graph, which keeps it.
             unsafe { add(&raw mut node, chain.raw, before.as_ptr(), before.len(), params) }
         });
-        self.device.check("cuGraphAddKernelNode", status)?;
+        self.device.check("cuGraphAddKernelNode", status).map_err(|e| e.at(function.name()))?;
         keep(&mut self.kept.modules, function.module());
         Ok(chain.extend(node))
     }
@@ -140,17 +140,17 @@ impl Graph {
         Ok(chain.extend(node))
     }
 
-    /// A condition that is false at every launch until a kernel sets it.
+    /// A condition for a branch or loop on that chain; false at every launch until a kernel sets it.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn condition(&mut self) -> Result<Condition> {
+    pub fn condition(&mut self, chain: &Chain) -> Result<Condition> {
         let _current = self.device.enter()?;
         let mut raw = 0;
         // SAFETY: the pointer is to a variable; the condition lives as long as the graph.
         let status = unsafe {
             let create = self.device.table().cuGraphConditionalHandleCreate;
-            create(&raw mut raw, self.raw, self.device.context(), 0, ASSIGN_DEFAULT)
+            create(&raw mut raw, chain.raw, self.device.context(), 0, ASSIGN_DEFAULT)
         };
         self.device.check("cuGraphConditionalHandleCreate", status)?;
         Ok(Condition(raw))
@@ -260,7 +260,7 @@ impl Exec {
             // SAFETY: the node is one of the graph's; the driver copies what the parameters point to.
             unsafe { set(self.raw, node.0, params) }
         });
-        device.check("cuGraphExecKernelNodeSetParams", status)?;
+        device.check("cuGraphExecKernelNodeSetParams", status).map_err(|e| e.at(function.name()))?;
         keep(&mut self.graph.kept.modules, function.module());
         Ok(())
     }

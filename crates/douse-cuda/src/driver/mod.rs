@@ -21,7 +21,7 @@ use entry::{Status, Table};
 #[cfg(windows)]
 const NAMES: &[&str] = &["nvcuda.dll"];
 #[cfg(not(windows))]
-const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
+const NAMES: &[&str] = &["libcuda.so.1"];
 
 const ADVICE: &str = "Running on a GPU needs the NVIDIA driver (https://www.nvidia.com/drivers), version 570 or later; \
                       in a container, start it with the GPUs passed in (docker run --gpus all).";

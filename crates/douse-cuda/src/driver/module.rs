@@ -77,7 +77,7 @@ impl Module {
         // SAFETY: the pointer is to a variable; the module lives; the name ends in 0.
         let status = unsafe { (self.device.table().cuModuleGetFunction)(&raw mut raw, self.raw, text.as_ptr()) };
         self.device.check("cuModuleGetFunction", status).map_err(|e| e.at(name))?;
-        Ok(Function { module: self.clone(), raw })
+        Ok(Function { module: self.clone(), raw, name: name.into() })
     }
 }
 
@@ -93,6 +93,7 @@ impl Drop for Module {
 pub struct Function {
     module: Arc<Module>,
     raw: RawFunction,
+    name: Arc<str>,
 }
 
 /// The shape of a launch.
@@ -137,6 +138,10 @@ impl PartialEq for Function {
 }
 
 impl Function {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(super) fn module(&self) -> &Arc<Module> {
         &self.module
     }
@@ -204,6 +209,6 @@ impl Function {
             let none = std::ptr::null_mut();
             launch(self.raw, gx, gy, gz, bx, by, bz, shared, stream.raw(), pointers.as_mut_ptr(), none)
         };
-        device.check("cuLaunchKernel", status)
+        device.check("cuLaunchKernel", status).map_err(|e| e.at(&self.name))
     }
 }

@@ -1,6 +1,5 @@
 //! NVRTC: CUDA C++ to cubins and PTX, on any machine.
 
-mod cache;
 mod find;
 
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
@@ -9,10 +8,9 @@ use douse_core::{Code, Error, Result};
 use rayon::prelude::*;
 
 use crate::arch::{Architecture, Form};
+use crate::cache::{Cache, Key};
 use crate::driver::Version;
 use crate::library::{Opened, entry_points, open_first};
-pub use cache::Cache;
-use cache::Key;
 
 const ADVICE: &str = "Lowering for a GPU needs NVRTC 12.8 or later, NVIDIA's compiler library. It is part of the CUDA toolkit, and a Python \
                       package of its own: pip install nvidia-cuda-nvrtc. If it lies elsewhere, name the file in DOUSE_NVRTC.";
@@ -189,6 +187,7 @@ impl Nvrtc {
         check("nvrtcCompileProgram", status).map_err(|e| e.at(&source.name))?;
         match source.architecture.form {
             Form::Cubin => program.text(self.table.nvrtcGetCUBINSize, self.table.nvrtcGetCUBIN),
+            Form::Soft => Err(Error::internal("NVRTC does not compile for softgpu")),
             Form::Ptx => program.text(self.table.nvrtcGetPTXSize, self.table.nvrtcGetPTX),
         }
     }

@@ -1,39 +1,36 @@
-//! Builds the driver of `driver.c`, for tests on machines without a GPU.
+//! A driver of a test's own, on machines without a GPU: softgpu, with the kernels of `kernels.cu`.
 
-use std::ffi::OsString;
+#![allow(dead_code)]
+
+use std::ffi::{CString, OsString, c_char};
 use std::path::PathBuf;
-use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A driver of a test's own, and its log.
+use douse_cuda::soft::{Compiler, Source};
+
+const KERNELS: &str = include_str!("kernels.cu");
+
+/// A driver, and its log. Each is a file of its own, so that tests do not share what it knows.
 pub struct Fake {
     folder: PathBuf,
 }
 
 impl Fake {
-    /// With definitions that `driver.c` describes: `VERSION=12000`. `None`, with a note, where there is no C compiler.
-    pub fn new(definitions: &[&str]) -> Option<Fake> {
+    /// With options that softgpu describes: `version=12000`. `None`, with a note, where there is no C++ compiler.
+    pub fn new(options: &[&str]) -> Option<Fake> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        if compiled().is_empty() {
+            return None;
+        }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("douse-fake-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let fake = Fake { folder };
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../douse-cuda/tests/fake/driver.c");
-        let built = Command::new("gcc")
-            .args(["-shared", "-fPIC", "-O1", "-w", "-pthread", "-o"])
-            .arg(fake.library())
-            .arg(format!("-DLOG=\"{}\"", fake.log_file().display()))
-            .args(definitions.iter().map(|definition| format!("-D{definition}")))
-            .arg(source)
-            .output();
-        match built {
-            Ok(output) if output.status.success() => Some(fake),
-            Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
-            Err(error) => {
-                println!("skipped: there is no gcc ({error})");
-                None
-            }
-        }
+        let built = std::env::current_exe().unwrap().with_file_name("libcuda.so");
+        std::fs::copy(&built, fake.library()).unwrap_or_else(|e| panic!("{}: {e}", built.display()));
+        fake.configure(&format!("capability=90 log={} {}", fake.log_file().display(), options.join(" ")));
+        Some(fake)
     }
 
     fn library(&self) -> PathBuf {
@@ -49,6 +46,18 @@ impl Fake {
         vec![self.library().into_os_string()]
     }
 
+    /// Changes options: `fail=cuMemAlloc_v2:1:2`.
+    pub fn configure(&self, options: &str) {
+        let options = CString::new(options).unwrap();
+        // SAFETY: softgpu's function takes text that ends in 0. The library is kept open, as drivers are.
+        unsafe {
+            let library = libloading::Library::new(self.library()).unwrap();
+            let configure: unsafe extern "C" fn(*const c_char) -> i32 = *library.get(b"softgpu_configure\0").unwrap();
+            assert_eq!(configure(options.as_ptr()), 0, "{options:?}");
+            std::mem::forget(library);
+        }
+    }
+
     /// The calls so far.
     pub fn log(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.log_file()).unwrap_or_default();
@@ -62,19 +71,14 @@ impl Fake {
 
     /// Checks that everything that was made is gone.
     pub fn assert_clean(&self) {
-        let pairs = [
-            ("retain", "release"),
-            ("alloc", "free"),
-            ("pin", "unpin"),
-            ("stream", "unstream"),
-            ("event", "unevent"),
-            ("module", "unmodule"),
-            ("graph", "ungraph"),
-            ("exec", "unexec"),
-        ];
-        for (made, gone) in pairs {
-            assert_eq!(self.count(made), self.count(gone), "{made} and {gone}: {:?}", self.log());
-        }
+        let mut text = [0u8; 1000];
+        // SAFETY: softgpu's function writes at most that many bytes.
+        let len = unsafe {
+            let library = libloading::Library::new(self.library()).unwrap();
+            let left: unsafe extern "C" fn(*mut u8, usize) -> usize = *library.get(b"softgpu_left\0").unwrap();
+            left(text.as_mut_ptr(), text.len())
+        };
+        assert_eq!(String::from_utf8_lossy(&text[..len]), "", "{:?}", self.log());
     }
 }
 
@@ -82,4 +86,25 @@ impl Drop for Fake {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The module of `kernels.cu`. (Of no bytes where there is no compiler: no test gets that far.)
+pub fn code() -> Vec<u8> {
+    compiled().to_vec()
+}
+
+fn compiled() -> &'static [u8] {
+    static CODE: OnceLock<Vec<u8>> = OnceLock::new();
+    CODE.get_or_init(|| {
+        let compiler = match Compiler::find() {
+            Ok(compiler) => compiler,
+            Err(error) => {
+                println!("skipped: {error}");
+                return Vec::new();
+            }
+        };
+        let names = KERNELS.lines().filter_map(|line| line.split_once("__global__ void ")?.1.split('(').next());
+        let source = Source { text: KERNELS.to_owned(), kernels: names.map(str::to_owned).collect() };
+        compiler.compile_all(&[source], None).unwrap().remove(0)
+    })
 }

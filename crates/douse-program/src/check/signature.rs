@@ -2,14 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use douse_core::sym::Expr;
+use douse_core::sym::{Expr, Symbol};
 use douse_core::{DType, Result};
 
 use super::scope::Scope;
 use super::{RANK, entry, fault};
 use crate::plan::{Buffer, BufferKind, Data, Input, InputKind, Output, OutputKind, Plan, SymbolInfo, SymbolSource};
 
+/// A bound names earlier symbols, which have bounds of their own. With all of those put in, it has at most this many symbols.
+const BOUND: usize = 1000;
+
 pub fn check(plan: &Plan) -> Result<()> {
+    let mut expanded = Vec::with_capacity(plan.symbols.len());
+    for symbol in &plan.symbols {
+        expanded.push(symbol.bound.as_ref().map_or(1, |bound| weight(bound, &expanded)));
+    }
+    if let Some(i) = expanded.iter().position(|weight| *weight > BOUND) {
+        return fault(format!("symbols[{i}]: its bound expands to more than {BOUND} symbols"));
+    }
     for (i, symbol) in plan.symbols.iter().enumerate() {
         check_symbol(plan, i, symbol).map_err(|e| e.at(format!("symbols[{i}] ({})", symbol.name)))?;
     }
@@ -26,6 +36,19 @@ pub fn check(plan: &Plan) -> Result<()> {
         check_buffer(plan, i, buffer, &all, &mut names).map_err(|e| e.at(format!("buffers[{i}]")))?;
     }
     Ok(())
+}
+
+/// The symbols of an expression, where each stands for as many as its own bound expands to.
+fn weight(expr: &Expr, symbols: &[usize]) -> usize {
+    let mut total = 1usize;
+    expr.visit(&mut |symbol| {
+        let own = match symbol {
+            Symbol::Size(n) => symbols.get(n as usize).copied(),
+            _ => None,
+        };
+        total = total.saturating_add(own.unwrap_or(1));
+    });
+    total
 }
 
 /// The symbols whose values the inputs give, by number.
@@ -165,16 +188,7 @@ fn check_buffer<'a>(
             check_data(buffer, initial)?;
         }
         BufferKind::Constant(data) => check_data(buffer, data)?,
-        BufferKind::Temporary { place: Some(place) } => {
-            let end = byte_size(buffer).and_then(|size| size.checked_add(*place));
-            if end.is_none_or(|end| end > i64::MAX as u64) {
-                return fault(format!("placed at byte {place} with {} elements", buffer.elements));
-            }
-            if !place.is_multiple_of(buffer.dtype.size() as u64) {
-                return fault(format!("{} placed at byte {place}", buffer.dtype));
-            }
-        }
-        BufferKind::Temporary { place: None } => {}
+        BufferKind::Temporary => {}
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ impl Checker<'_> {
                 Some(InputKind::Tensor { written: true, .. }) => Ok(()),
                 _ => fault(format!("buffer {id}, input {input}, is written though it should only be read")),
             },
-            BufferKind::Output(_) | BufferKind::State { .. } | BufferKind::Temporary { .. } => Ok(()),
+            BufferKind::Output(_) | BufferKind::State { .. } | BufferKind::Temporary => Ok(()),
         }
     }
 

@@ -45,6 +45,15 @@ const FAULTS: &[Fault] = &[
     ),
     (|p| p.symbols[0].source = SymbolSource::Int { input: 0 }, "symbols[0] (s77): its source, input 0, is no integer"),
     (|p| p.symbols[1].bound = Some(s(1)), "symbols[1] (u0): bound: s1 is not known here"),
+    (
+        |p| {
+            for i in 2..40 {
+                let twice = s(i - 1).modulo(&(s(i - 1) + 1));
+                p.symbols.push(SymbolInfo { bound: Some(twice), ..p.symbols[1].clone() });
+            }
+        },
+        "symbols[10]: its bound expands to more than 1000 symbols",
+    ),
     (|p| p.inputs[0].kind = tensor(vec![s(1)], 0), "inputs[0] (x): s1 is not known here"),
     (|p| p.inputs[0].kind = tensor(vec![s(0)], 9), "inputs[0] (x): buffer 9 of 6"),
     (|p| p.inputs[0].kind = tensor(vec![s(0)], 2), "inputs[0] (x): buffer 2 is not of kind Input(0)"),
@@ -53,13 +62,6 @@ const FAULTS: &[Fault] = &[
     (|p| p.buffers[4].kind = BufferKind::Output(1), "buffers[4]: output 1 has another buffer"),
     (|p| p.buffers[2].kind = BufferKind::Constant(Data::Zeros(5)), "buffers[2]: 5 zero bytes where 4 are needed"),
     (|p| p.buffers[4].dtype = DType::C64, "buffers[4]: a buffer of complex64"),
-    (
-        |p| {
-            p.buffers[5].elements = Expr::int(i64::MAX);
-            p.buffers[5].kind = BufferKind::Temporary { place: Some(8) };
-        },
-        "buffers[5]: placed at byte 8",
-    ),
     (|p| stage(p, 0).inner = vec![expr("v0")], "kernels[0] (sum_add): stages[0]: inner: register v0"),
     (
         |p| stage(p, 0).body[0].op = Op::Load { param: 0, index: expr("i2"), guard: None },

@@ -5,25 +5,28 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Removes the temporary file unless it has become the destination.
+/// A file beside the destination that is to become it.
 struct Temporary {
-    path: PathBuf,
-    kept: bool,
+    file: File,
+    target: PathBuf,
+    /// Its name, while it has one; it is removed unless it becomes the destination.
+    path: Option<PathBuf>,
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.kept {
+        if let Some(path) = &self.path {
             // Nothing more can be done about a file that cannot be removed, and the first error matters more.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = std::fs::remove_file(path);
         }
     }
 }
 
 /// Lets `write` write a file beside `path`, syncs it to disk and renames it over `path`.
 ///
-/// On any error what was at `path` stays as it was and the temporary file is removed. A symbolic link is followed, so
-/// that its target is replaced; what is no regular file (`/dev/stdout`) is written to directly.
+/// On any error what was at `path` stays as it was and the temporary file is removed. Where the system has files without a
+/// name (Linux), a process that is killed while it writes leaves nothing behind either. A symbolic link is followed, so that
+/// its target is replaced; what is no regular file (`/dev/stdout`) is written to directly.
 ///
 /// # Errors
 /// Those of `write`, and `AccessFailed`; both with the path.
@@ -49,16 +52,15 @@ fn replace_at<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T>) -
         let file = OpenOptions::new().write(true).open(&target).map_err(failed)?;
         return fill(&file, write);
     }
-    let (file, mut temporary) = create_beside(&target)?;
-    let value = fill(&file, write)?;
+    let mut temporary = Temporary::create(target)?;
+    let value = fill(&temporary.file, write)?;
     if let Some(existing) = existing {
-        file.set_permissions(existing.permissions()).map_err(failed)?;
+        temporary.file.set_permissions(existing.permissions()).map_err(failed)?;
     }
-    file.sync_all().map_err(failed)?;
-    std::fs::rename(&temporary.path, &target).map_err(failed)?;
-    temporary.kept = true;
+    temporary.file.sync_all().map_err(failed)?;
+    temporary.rename().map_err(failed)?;
     // Makes the rename itself durable. Some file systems cannot sync a directory; the file is whole either way.
-    if let Some(Ok(folder)) = target.parent().map(File::open) {
+    if let Some(Ok(folder)) = temporary.target.parent().map(File::open) {
         let _ = folder.sync_all();
     }
     Ok(value)
@@ -72,20 +74,87 @@ fn fill<T>(file: &File, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Resu
     Ok(value)
 }
 
-fn create_beside(target: &Path) -> Result<(File, Temporary)> {
-    let name = target.file_name().ok_or_else(|| failed(io::Error::from(ErrorKind::InvalidFilename)))?;
+impl Temporary {
+    fn create(target: PathBuf) -> Result<Temporary> {
+        if target.file_name().is_none() {
+            return Err(failed(io::Error::from(ErrorKind::InvalidFilename)));
+        }
+        if let Some(file) = nameless::create(&target) {
+            return Ok(Temporary { file, target, path: None });
+        }
+        let create = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
+        let (path, file) = free_name(&target, create).map_err(failed)?;
+        Ok(Temporary { file, target, path: Some(path) })
+    }
+
+    fn rename(&mut self) -> io::Result<()> {
+        let path = match self.path.take() {
+            Some(path) => path,
+            None => free_name(&self.target, |path| nameless::link(&self.file, path))?.0,
+        };
+        let path = self.path.insert(path);
+        std::fs::rename(path, &self.target)?;
+        self.path = None;
+        Ok(())
+    }
+}
+
+/// Lets `create` make a file beside `target`, under the first name that is free. The name is short: the target's own may be
+/// as long as names can be.
+fn free_name<T>(target: &Path, create: impl Fn(&Path) -> io::Result<T>) -> io::Result<(PathBuf, T)> {
     let process = std::process::id();
     let mut attempt = 0u32;
     loop {
-        let mut temporary = name.to_owned();
-        temporary.push(format!(".{process}-{attempt}.tmp"));
-        let path = target.with_file_name(temporary);
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((file, Temporary { path, kept: false })),
+        let path = target.with_file_name(format!(".douse-{process}-{attempt}.tmp"));
+        match create(&path) {
+            Ok(made) => return Ok((path, made)),
             // Another thread's, or left by a process that was killed.
             Err(e) if e.kind() == ErrorKind::AlreadyExists && attempt < 1000 => attempt += 1,
-            Err(e) => return Err(failed(e)),
+            Err(e) => return Err(e),
         }
+    }
+}
+
+/// Files that have no name until they are whole.
+#[cfg(target_os = "linux")]
+mod nameless {
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
+    use std::fs::File;
+    use std::io;
+    use std::os::fd::AsRawFd;
+    use std::path::Path;
+
+    /// Where a file without a name can be found to be given one.
+    const FILES: &str = "/proc/self/fd";
+
+    /// `None` where the file system has no such files.
+    pub fn create(target: &Path) -> Option<File> {
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        if !Path::new(FILES).exists() {
+            return None;
+        }
+        open(folder, flags, Mode::from_raw_mode(0o666)).ok().map(File::from)
+    }
+
+    pub fn link(file: &File, path: &Path) -> io::Result<()> {
+        let file = format!("{FILES}/{}", file.as_raw_fd());
+        Ok(linkat(CWD, file, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod nameless {
+    use std::fs::File;
+    use std::io::{self, ErrorKind};
+    use std::path::Path;
+
+    pub fn create(_: &Path) -> Option<File> {
+        None
+    }
+
+    pub fn link(_: &File, _: &Path) -> io::Result<()> {
+        Err(ErrorKind::Unsupported.into())
     }
 }
 
@@ -111,7 +180,6 @@ mod tests {
         std::fs::write(&path, "old").unwrap();
         let error = replace(&path, |out| {
             out.write_all(&[0; 100_000]).unwrap();
-            assert_eq!(names(&folder).len(), 2);
             Err::<(), _>(failed(io::Error::from(ErrorKind::StorageFull)))
         })
         .unwrap_err();
@@ -128,6 +196,56 @@ mod tests {
         std::fs::write(&path, "old").unwrap();
         replace(&path, |out| out.write_all(b"new").map_err(failed)).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(&folder), ["a.pte"]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_longest_name_and_every_byte_are_kept() {
+        let folder = folder("long");
+        let name = "n".repeat(255);
+        let bytes: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
+        for _ in 0..2 {
+            replace(&folder.join(&name), |out| out.write_all(&bytes).map_err(failed)).unwrap();
+            assert_eq!(std::fs::read(folder.join(&name)).unwrap(), bytes);
+            assert_eq!(names(&folder), std::slice::from_ref(&name));
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn many_writers_of_one_file_leave_one_whole_file() {
+        let folder = folder("many");
+        let path = folder.join("a.pte");
+        std::thread::scope(|scope| {
+            for byte in 0..8u8 {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        replace(path, |out| out.write_all(&[byte; 50_000]).map_err(failed)).unwrap();
+                        let found = std::fs::read(path).unwrap();
+                        assert!(found.len() == 50_000 && found.iter().all(|b| *b == found[0]));
+                    }
+                });
+            }
+        });
+        assert_eq!(names(&folder), ["a.pte"]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_with_a_name_becomes_the_destination_too() {
+        let folder = folder("named");
+        let target = folder.join("a.pte");
+        let create = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
+        for kept in [false, true] {
+            let (path, file) = free_name(&target, create).unwrap();
+            let mut temporary = Temporary { file, target: target.clone(), path: Some(path) };
+            assert_eq!(names(&folder).len(), 1);
+            if kept {
+                temporary.rename().unwrap();
+            }
+        }
         assert_eq!(names(&folder), ["a.pte"]);
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -20,8 +20,6 @@ mod flatbuffer;
 #[cfg(test)]
 mod hostile;
 mod layout;
-mod map;
-mod named;
 pub mod ptd;
 pub mod pte;
 pub mod schema;
@@ -29,5 +27,4 @@ mod summary;
 
 pub use atomic::replace;
 pub use layout::MIN_SEGMENT_ALIGNMENT;
-pub use named::NamedData;
 pub use summary::{MethodSummary, Summary};

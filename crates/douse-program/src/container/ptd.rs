@@ -3,7 +3,7 @@
 use super::layout::{self, FLAT_TENSOR, Segment};
 use super::pte::check_alignment;
 use super::schema::*;
-use super::{atomic, check, decode, encode, flatbuffer, map};
+use super::{atomic, check, decode, encode, flatbuffer};
 use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ impl File {
     /// # Errors
     /// `AccessFailed` when it cannot be read, `InvalidExternalData` when it is malformed; both with the path.
     pub fn open(path: &Path) -> Result<File> {
-        File::from_bytes(map::map(path)?).map_err(|e| e.at(path.display()))
+        File::from_bytes(Bytes::open(path)?).map_err(|e| e.at(path.display()))
     }
 
     /// # Errors

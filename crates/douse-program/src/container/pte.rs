@@ -2,7 +2,7 @@
 
 use super::layout::{self, PROGRAM, Segment};
 use super::schema::*;
-use super::{Summary, atomic, check, decode, encode, flatbuffer, map};
+use super::{Summary, atomic, check, decode, encode, flatbuffer};
 use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use sha2::{Digest, Sha256};
@@ -29,7 +29,7 @@ impl File {
     /// # Errors
     /// `AccessFailed` when it cannot be read, `InvalidProgram` when it is malformed; both with the path.
     pub fn open(path: &Path) -> Result<File> {
-        File::from_bytes(map::map(path)?).map_err(|e| e.at(path.display()))
+        File::from_bytes(Bytes::open(path)?).map_err(|e| e.at(path.display()))
     }
 
     /// # Errors

@@ -121,6 +121,37 @@ fn faulty_plans_and_missing_data_are_not_written() {
 }
 
 #[test]
+fn a_program_names_no_weights_elsewhere() {
+    let folder = Folder::new("elsewhere");
+    let path = folder.join("a.pte");
+    std::fs::create_dir(folder.join("inner")).unwrap();
+    for name in ["inner/big", "../big", "/tmp/big", ".."] {
+        let mut program = pte::Writer::new();
+        let payload = payload("forward", &[name]).encode().unwrap();
+        program.method(pte::MethodSpec { name: "forward".into(), ..Default::default() }, payload).unwrap();
+        program.save(&path).unwrap();
+        let error = ProgramFile::open(&path, &[]).unwrap_err();
+        assert!(error.code == Code::InvalidProgram && error.message.contains("no name for a file"), "{error}");
+    }
+}
+
+#[test]
+fn a_program_and_its_weights_are_replaced_together_or_not_at_all() {
+    let folder = Folder::new("together");
+    let path = folder.join("a.pte");
+    std::fs::write(&path, "old").unwrap();
+    std::fs::create_dir(folder.join("big.ptd")).unwrap();
+    let error = write(&path, &[payload("forward", &["big"])], &find).unwrap_err();
+    assert!(error.code == Code::AccessFailed && error.message.contains("big.ptd"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    std::fs::remove_dir(folder.join("big.ptd")).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    assert!(write(&path, &[payload("forward", &["big"])], &find).is_err());
+    assert!(!folder.join("big.ptd").exists());
+}
+
+#[test]
 fn damaged_and_foreign_files_are_refused() {
     let folder = Folder::new("damaged");
     let path = folder.join("a.pte");

@@ -1,4 +1,8 @@
-//! A plan's steps with their code: what the walk does.
+//! A plan's steps with their code: what a call does.
+//!
+//! A method is cut at its host reads. Between them lie [`Segment`]s: work for the device that is known when the segment begins, so that it
+//! can be put on a stream, or recorded as a graph. What the host does between two reads it does first: it depends on nothing that the device
+//! is doing meanwhile.
 
 use std::sync::Arc;
 
@@ -7,26 +11,19 @@ use douse_core::{Error, Result};
 use douse_cuda::{Function, Module};
 use douse_program::kernel::Access;
 use douse_program::plan::{BufferId, BufferKind, Plan, Predicate, Step};
-use douse_program::target::{CudaTarget, Launch};
+use douse_program::target::{CudaTarget, FunctionName, Launch};
 
+/// What a call does, one after the other.
 #[derive(Debug)]
 pub(super) enum Action {
-    Launches {
-        launches: Vec<Launched>,
-        /// Bytes of scratch memory that they share.
-        scratch: Option<Expr>,
-        /// The symbol that gets the int64 at the start of the scratch memory.
-        count: Option<u32>,
-        /// It writes state.
-        commits: bool,
-    },
-    Copy {
-        from: BufferId,
-        to: BufferId,
-        commits: bool,
-    },
+    Segment(Segment),
+    /// Reads the one element of a buffer.
     Read {
         buffer: BufferId,
+        symbol: u32,
+    },
+    /// Reads the int64 at the start of the scratch memory, which the segment before has left there.
+    Count {
         symbol: u32,
     },
     Set {
@@ -37,15 +34,58 @@ pub(super) enum Action {
         cond: Cond,
         message: u32,
     },
+    /// A branch that the host takes.
     If {
         predicate: Predicate,
         then: Vec<Action>,
         otherwise: Vec<Action>,
     },
+    /// A loop that the host runs.
     While {
         test: Vec<Action>,
         predicate: Predicate,
         body: Vec<Action>,
+    },
+}
+
+/// Work for the device without a host read.
+#[derive(Debug)]
+pub(super) struct Segment {
+    /// From 0, in the order of the method.
+    pub number: usize,
+    pub ops: Vec<Op>,
+}
+
+/// Work for the device.
+#[derive(Debug)]
+pub(super) enum Op {
+    /// Brings the call's inputs and its control block to the device.
+    Upload,
+    /// Brings the error flag and outputs back.
+    Download,
+    Launches {
+        launches: Vec<Launched>,
+        /// Bytes of scratch memory that they share.
+        scratch: Option<Expr>,
+        /// It writes state.
+        commits: bool,
+    },
+    Copy {
+        from: BufferId,
+        to: BufferId,
+        /// The function that copies unless a check has failed.
+        guarded: Option<Function>,
+        commits: bool,
+    },
+    If {
+        predicate: BufferId,
+        then: Vec<Op>,
+        otherwise: Vec<Op>,
+    },
+    While {
+        test: Vec<Op>,
+        predicate: BufferId,
+        body: Vec<Op>,
     },
 }
 
@@ -57,6 +97,15 @@ pub(super) struct Launched {
     pub buffers: Vec<BufferId>,
 }
 
+/// A method's actions.
+#[derive(Debug)]
+pub(super) struct Actions {
+    pub all: Vec<Action>,
+    pub segments: usize,
+    /// Sets a condition of a graph: there where a branch or loop is the device's.
+    pub set_condition: Option<Function>,
+}
+
 /// Bytes of shared memory that a launch may have without its function asking for more.
 const SHARED_WITHOUT_ASKING: u32 = 48 << 10;
 
@@ -64,34 +113,110 @@ const SHARED_WITHOUT_ASKING: u32 = 48 << 10;
 ///
 /// # Errors
 /// `InvalidProgram` where the code is not that of the plan.
-pub(super) fn actions(plan: &Plan, target: &CudaTarget, modules: &[Arc<Module>]) -> Result<Vec<Action>> {
+pub(super) fn actions(plan: &Plan, target: &CudaTarget, modules: &[Arc<Module>]) -> Result<Actions> {
     let (kernels, code) = (plan.kernels.len(), target.kernels.len());
     if kernels != code {
         return Err(Error::invalid_program(format!("code of {code} kernels for a plan of {kernels}")));
     }
-    let mut joiner = Joiner { plan, target, modules, library: 0 };
-    let actions = joiner.steps(&plan.steps)?;
+    let mut joiner = Joiner { plan, target, modules, guarded_copy: None, library: 0, segments: 0 };
+    joiner.guarded_copy = target.guarded_copy.as_ref().map(|name| joiner.function(name)).transpose()?;
+    let set_condition = target.set_condition.as_ref().map(|name| joiner.function(name)).transpose()?;
+    let mut region = Region::default();
+    region.ops.push(Op::Upload);
+    let mut all = Vec::new();
+    joiner.steps(&plan.steps, &mut region, &mut all, false)?;
+    region.ops.push(Op::Download);
+    joiner.end(&mut region, &mut all);
     match target.library.len() {
-        all if all == joiner.library => Ok(actions),
-        all => Err(Error::invalid_program(format!("code of {all} library steps for a plan of {}", joiner.library))),
+        count if count == joiner.library => Ok(Actions { all, segments: joiner.segments, set_condition }),
+        count => Err(Error::invalid_program(format!("code of {count} library steps for a plan of {}", joiner.library))),
     }
+}
+
+/// What lies between two host reads.
+#[derive(Default)]
+struct Region {
+    host: Vec<Action>,
+    ops: Vec<Op>,
 }
 
 struct Joiner<'a> {
     plan: &'a Plan,
     target: &'a CudaTarget,
     modules: &'a [Arc<Module>],
+    guarded_copy: Option<Function>,
     /// The number of the next library step, in the order of [`douse_program::target::library_steps`].
     library: usize,
+    segments: usize,
 }
 
 impl Joiner<'_> {
-    fn steps(&mut self, steps: &[Step]) -> Result<Vec<Action>> {
-        steps.iter().map(|step| self.step(step)).collect()
+    /// Ends a region: what the host does in it, then the device's part.
+    fn end(&mut self, region: &mut Region, out: &mut Vec<Action>) {
+        out.append(&mut region.host);
+        if !region.ops.is_empty() {
+            let number = self.segments;
+            self.segments += 1;
+            out.push(Action::Segment(Segment { number, ops: std::mem::take(&mut region.ops) }));
+        }
     }
 
-    fn step(&mut self, step: &Step) -> Result<Action> {
-        Ok(match step {
+    /// Steps of a branch or loop, as actions of their own.
+    fn block(&mut self, steps: &[Step], repeated: bool) -> Result<Vec<Action>> {
+        let (mut region, mut out) = (Region::default(), Vec::new());
+        self.steps(steps, &mut region, &mut out, repeated)?;
+        self.end(&mut region, &mut out);
+        Ok(out)
+    }
+
+    /// `repeated`: in a loop, where a symbol that is set may have an older value that the work before still needs.
+    fn steps(&mut self, steps: &[Step], region: &mut Region, out: &mut Vec<Action>, repeated: bool) -> Result<()> {
+        for step in steps {
+            if let Some(op) = self.op(step)? {
+                region.ops.push(op);
+                let count = match step {
+                    Step::Library(_) => self.target.library.get(self.library - 1).and_then(|code| code.count),
+                    _ => None,
+                };
+                if let Some(symbol) = count {
+                    self.end(region, out);
+                    out.push(Action::Count { symbol });
+                }
+                continue;
+            }
+            match step {
+                Step::Set { symbol, value } => {
+                    if repeated {
+                        self.end(region, out);
+                    }
+                    region.host.push(Action::Set { symbol: *symbol, value: value.clone() });
+                }
+                Step::Require { cond, message } => {
+                    region.host.push(Action::Require { cond: cond.clone(), message: *message });
+                }
+                Step::Read { buffer, symbol } => {
+                    self.end(region, out);
+                    out.push(Action::Read { buffer: *buffer, symbol: *symbol });
+                }
+                Step::If { predicate, then, otherwise } => {
+                    self.end(region, out);
+                    let (then, otherwise) = (self.block(then, repeated)?, self.block(otherwise, repeated)?);
+                    out.push(Action::If { predicate: predicate.clone(), then, otherwise });
+                }
+                Step::While { test, predicate, body } => {
+                    self.end(region, out);
+                    let (test, body) = (self.block(test, true)?, self.block(body, true)?);
+                    out.push(Action::While { test, predicate: predicate.clone(), body });
+                }
+                Step::Kernel { .. } | Step::Library(_) | Step::Copy { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The device's work of a step; `None` for one that the host has a part in.
+    fn op(&mut self, step: &Step) -> Result<Option<Op>> {
+        Ok(Some(match step {
             Step::Kernel { kernel, args } => {
                 let number = *kernel as usize;
                 let missing = || Error::invalid_program(format!("kernel {number} is not there"));
@@ -99,31 +224,53 @@ impl Joiner<'_> {
                 let launch = self.target.kernels.get(number).ok_or_else(missing)?;
                 let written = args.iter().zip(&kernel.params).filter(|(_, param)| param.access != Access::Read);
                 let commits = self.commits(written.map(|(buffer, _)| *buffer));
-                let launches = vec![self.launched(launch, args.clone())?];
-                Action::Launches { launches, scratch: None, count: None, commits }
+                Op::Launches { launches: vec![self.launched(launch, args.clone())?], scratch: None, commits }
             }
             Step::Library(library) => {
                 let code = self.target.library.get(self.library);
                 let code = code.ok_or_else(|| Error::invalid_program("a library step without code"))?;
                 self.library += 1;
                 let launch = |l: &douse_program::target::LibraryLaunch| self.launched(&l.launch, l.buffers.clone());
-                Action::Launches {
+                Op::Launches {
                     launches: code.launches.iter().map(launch).collect::<Result<_>>()?,
                     scratch: Some(code.scratch.clone()),
-                    count: code.count,
                     commits: self.commits(library.buffers().1),
                 }
             }
-            Step::Copy { from, to } => Action::Copy { from: *from, to: *to, commits: self.commits([*to]) },
-            Step::Read { buffer, symbol } => Action::Read { buffer: *buffer, symbol: *symbol },
-            Step::Set { symbol, value } => Action::Set { symbol: *symbol, value: value.clone() },
-            Step::Require { cond, message } => Action::Require { cond: cond.clone(), message: *message },
-            Step::If { predicate, then, otherwise } => {
-                Action::If { predicate: predicate.clone(), then: self.steps(then)?, otherwise: self.steps(otherwise)? }
+            Step::Copy { from, to } => {
+                let commits = self.commits([*to]);
+                let guarded = self.guarded_copy.clone().filter(|_| commits);
+                Op::Copy { from: *from, to: *to, guarded, commits }
             }
-            Step::While { test, predicate, body } => {
-                Action::While { test: self.steps(test)?, predicate: predicate.clone(), body: self.steps(body)? }
+            Step::If { predicate: Predicate::Buffer(predicate), then, otherwise }
+                if self.on_device(then) && self.on_device(otherwise) =>
+            {
+                Op::If { predicate: *predicate, then: self.ops(then)?, otherwise: self.ops(otherwise)? }
             }
+            Step::While { test, predicate: Predicate::Buffer(predicate), body }
+                if self.on_device(test) && self.on_device(body) =>
+            {
+                Op::While { test: self.ops(test)?, predicate: *predicate, body: self.ops(body)? }
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn ops(&mut self, steps: &[Step]) -> Result<Vec<Op>> {
+        let op = |step| self.op(step)?.ok_or_else(|| Error::internal("a host read on the device"));
+        steps.iter().map(op).collect()
+    }
+
+    /// Whether steps are work for the device alone.
+    fn on_device(&self, steps: &[Step]) -> bool {
+        steps.iter().all(|step| match step {
+            Step::Kernel { .. } | Step::Copy { .. } => true,
+            Step::Library(library) => !matches!(library, douse_program::library::Library::Nonzero { .. }),
+            Step::If { predicate: Predicate::Buffer(_), then, otherwise } => {
+                self.on_device(then) && self.on_device(otherwise)
+            }
+            Step::While { test, predicate: Predicate::Buffer(_), body } => self.on_device(test) && self.on_device(body),
+            _ => false,
         })
     }
 
@@ -132,11 +279,15 @@ impl Joiner<'_> {
         written.into_iter().any(|id| matches!(kind(id), Some(BufferKind::State { .. })))
     }
 
+    fn function(&self, name: &FunctionName) -> Result<Function> {
+        let module = self.modules.get(name.module as usize);
+        let missing = || Error::invalid_program(format!("{} is in a module of no name", name.function));
+        module.ok_or_else(missing)?.function(&name.function)
+    }
+
     fn launched(&self, launch: &Launch, buffers: Vec<BufferId>) -> Result<Launched> {
-        let module = self.modules.get(launch.module as usize);
-        let module =
-            module.ok_or_else(|| Error::invalid_program(format!("{} is in a module of no name", launch.function)))?;
-        let function = module.function(&launch.function)?;
+        let name = FunctionName { module: launch.module, function: launch.function.clone() };
+        let function = self.function(&name)?;
         if launch.shared > SHARED_WITHOUT_ASKING {
             function.allow_shared(launch.shared).map_err(|e| e.at(&launch.function))?;
         }

@@ -12,11 +12,11 @@ use super::device::CudaDevice;
 /// # Errors
 /// `DelegateInvalidCompatibility`, listing what the program has and what the device needs.
 pub(super) fn choose<'a>(payload: &'a Payload, device: &CudaDevice) -> Result<&'a CudaTarget> {
-    let (major, minor) = device.device().compute_capability();
+    let capability = device.device().compute_capability();
     let mut fitting: Vec<(Architecture, &CudaTarget)> = Vec::new();
     for target in &payload.cuda {
         let architecture: Architecture = target.arch.parse().map_err(|e: Error| Error::invalid_program(e.message))?;
-        if architecture.runs_on((major, minor)) {
+        if architecture.runs_on(capability) {
             fitting.push((architecture, target));
         }
     }
@@ -27,9 +27,10 @@ pub(super) fn choose<'a>(payload: &'a Payload, device: &CudaDevice) -> Result<&'
             none if none.is_empty() => "nothing".to_owned(),
             some => some,
         };
+        let needed = Architecture::of(capability);
         let message = format!(
-            "method {name:?} has no code for {:?}: it was lowered for {has}, and the device needs sm_{major}{minor}; lower it again \
-             with --target sm_{major}{minor}",
+            "method {name:?} has no code for {:?}: it was lowered for {has}, and the device needs {needed}; lower it again \
+             with --target {needed}",
             device.device()
         );
         Error::new(Code::DelegateInvalidCompatibility, message)

@@ -82,7 +82,7 @@ impl CudaDevice {
     }
 
     /// The bytes of a place.
-    pub(super) fn read(&self, place: Place) -> Result<Aligned> {
+    pub(crate) fn read(&self, place: Place) -> Result<Aligned> {
         let mut bytes = Aligned::zeros(place.len())?;
         self.download(place, &mut bytes)?;
         Ok(bytes)
@@ -104,7 +104,7 @@ impl CudaDevice {
         }
     }
 
-    pub(super) fn same(&self, other: &CudaDevice) -> bool {
+    pub(crate) fn same(&self, other: &CudaDevice) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0.device.same(&other.0.device)
     }
 }

@@ -7,46 +7,72 @@ use douse_core::sym::Expr;
 use douse_core::{Code, Error, Result, Scalar};
 use douse_cpu::executor::number;
 use douse_cpu::{InputValue, OutputValue};
-use douse_cuda::{DeviceMemory, Module, Place};
-use douse_program::arena::{self, Layout};
+use douse_cuda::{DeviceMemory, Module, Place, Stream};
+use douse_program::arena;
 use douse_program::payload::Payload;
 use douse_program::place::lifetimes;
 use douse_program::plan::{BufferId, BufferKind, Data, InputKind, OutputKind, Plan};
 
-use super::action::{Action, actions};
+use super::action::{Actions, actions};
 use super::code::choose;
+use super::compare::{self, Copies};
 use super::device::CudaDevice;
-use super::room::{CONTROL, RANDOM, Room, Slots};
+use super::frame::Frame;
+use super::graph::{CudaGraph, CudaGraphReport, Graphs, Shelf};
+use super::outputs::{Output, Pool, Taken, direct};
+use super::room::{CONTROL, Growing, RANDOM, Room};
 use super::state::DeviceState;
+use super::tensor::DeviceTensor;
 use super::walk::Walk;
 use crate::rollback::LIMIT;
-use crate::symbols::eval;
+use crate::symbols::{counts, eval};
 
 /// What is known of a method on a device before any call; shared by its clones.
 pub(super) struct Prepared {
     pub plan: Arc<Plan>,
     pub device: CudaDevice,
-    pub actions: Vec<Action>,
+    actions: Actions,
     /// By buffer, of those that are constants.
-    constants: Vec<Option<Place>>,
+    pub constants: Vec<Option<Place>>,
     /// Keeps the constants.
     _memory: Vec<Arc<DeviceMemory>>,
     /// State before the first call.
     initial: Vec<(String, Bytes)>,
-    lives: Vec<Option<(u32, u32)>>,
+    /// Of temporaries, by buffer: the first and last step that uses each.
+    pub lives: Vec<Option<(u32, u32)>>,
 }
 
-/// A method that is ready to run on a device. A clone shares its code and weights, and has memory of its own.
+/// A method that is ready to run on a device. A clone shares its code and weights, and has memory and graphs of its own.
 pub(crate) struct Executor {
     prepared: Arc<Prepared>,
-    layout: Layout,
+    // Graphs go before the memory that they use.
+    graphs: Option<Graphs>,
+    frame: Frame,
     room: Option<Room>,
+    outputs: Pool,
+    /// The caller's, in place of the room's own.
+    stream: Option<Arc<Stream>>,
 }
 
 impl Clone for Executor {
     fn clone(&self) -> Executor {
-        Executor { prepared: self.prepared.clone(), layout: Layout::default(), room: None }
+        let graphs = self.graphs.as_ref().map(Graphs::fresh);
+        Executor::with(self.prepared.clone(), graphs)
     }
+}
+
+/// What a call is given.
+pub(crate) struct Call<'a> {
+    /// Values of the symbols that come from inputs.
+    pub symbols: &'a [Option<i64>],
+    /// The session's seed, and the call's number in it.
+    pub random: (u64, u64),
+    /// The state that a call may have written when a check of it fails: it is put back then, where it is small.
+    pub at_risk: &'a [String],
+    /// Inputs that are on the device, by number.
+    pub places: &'a [Option<Place>],
+    /// Tensors are returned on the device.
+    pub outputs_on_device: bool,
 }
 
 /// Constants that stand in the plan are placed together, at multiples of this.
@@ -58,7 +84,12 @@ impl Executor {
     /// # Errors
     /// `DelegateInvalidCompatibility` where no code fits, `MemoryAllocationFailed` with what did not fit the device,
     /// `InvalidProgram` where data has the wrong length or the code is not the plan's. Nothing stays on the device then.
-    pub fn new(payload: &Payload, device: &CudaDevice, data: &dyn Fn(&str) -> Result<Bytes>) -> Result<Executor> {
+    pub fn new(
+        payload: &Payload,
+        device: &CudaDevice,
+        graphs: Option<&CudaGraph>,
+        data: &dyn Fn(&str) -> Result<Bytes>,
+    ) -> Result<Executor> {
         let plan = payload.plan.clone();
         let target = choose(payload, device)?;
         let load = |key: &String| {
@@ -82,7 +113,7 @@ impl Executor {
             if let BufferKind::State { name, initial: source } = &buffer.kind {
                 let bytes = match source {
                     Data::Named(key) => data(key)?,
-                    other => Bytes::from(inline(other)?),
+                    other => inline(other)?,
                 };
                 check_len(&plan, id, bytes.len(), name)?;
                 initial.push((name.clone(), bytes));
@@ -92,7 +123,25 @@ impl Executor {
         let device = device.clone();
         tracing::debug!(method = %plan.name, ?device, arch = %target.arch, "method loaded");
         let prepared = Prepared { plan, device, actions, constants, _memory: memory, initial, lives };
-        Ok(Executor { prepared: Arc::new(prepared), layout: Layout::default(), room: None })
+        let graphs = graphs.map(Graphs::new);
+        Ok(Executor::with(Arc::new(prepared), graphs))
+    }
+
+    fn with(prepared: Arc<Prepared>, graphs: Option<Graphs>) -> Executor {
+        let (frame, outputs) = (Frame::default(), Pool::default());
+        Executor { prepared, graphs, frame, room: None, outputs, stream: None }
+    }
+
+    /// Runs later calls on a caller's stream; `None`: on one of its own.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for another device's stream.
+    pub fn set_stream(&mut self, stream: Option<Arc<Stream>>) -> Result<()> {
+        if stream.as_ref().is_some_and(|stream| !stream.device().same(self.prepared.device.device())) {
+            return Err(Error::invalid_argument("the stream is another device's"));
+        }
+        self.stream = stream;
+        Ok(())
     }
 
     pub fn plan(&self) -> &Arc<Plan> {
@@ -108,61 +157,115 @@ impl Executor {
         self.prepared.initial.iter().map(|(name, bytes)| (name.as_str(), &**bytes))
     }
 
-    /// Runs the plan once. `symbols` has the values of those that come from inputs. `at_risk` names the state that a call may have written
-    /// when it fails: it is put back then, where it is small.
+    /// What became of the method's graphs; `None` where it was loaded without.
+    pub fn graph_report(&self) -> Option<CudaGraphReport> {
+        self.graphs.as_ref().map(Graphs::report)
+    }
+
+    /// Runs the plan once.
     ///
     /// # Errors
     /// What failed; a check's own message. Inputs are not written then. State is as before, or the message says what was touched.
     pub fn run(
         &mut self,
         state: &mut DeviceState,
-        symbols: &[Option<i64>],
+        call: &Call<'_>,
         mut inputs: Vec<InputValue<'_>>,
-        (seed, call): (u64, u64),
-        at_risk: &[String],
-    ) -> Result<Vec<OutputValue>> {
-        let prepared = self.prepared.clone();
-        let (plan, device) = (&prepared.plan, &prepared.device);
-        let mut symbols = symbols.to_vec();
-        symbols.resize(plan.symbols.len(), None);
-        let _current = device.device().enter()?;
-        self.layout.update(plan, &prepared.lives, &symbols)?;
-        let slots = slots(plan, &symbols)?;
-        let room = match &mut self.room {
+    ) -> Result<Vec<Output>> {
+        let Executor { prepared, graphs, frame, room, outputs, stream } = self;
+        let prepared = &**prepared;
+        let _current = prepared.device.device().enter()?;
+        let room = match room {
             Some(room) => room,
-            none => none.insert(Room::new(device)?),
+            none => none.insert(Room::new(&prepared.device)?),
         };
-        let (values, arena) = room.prepare(device, &slots, self.layout.total, &plan.name)?;
-        let (places, waits) = prepared.places(state, &slots, values, &self.layout, arena)?;
-        let snapshot = Snapshot::take(&prepared.initial, at_risk, state, room, device)?;
-        let mut walk = Walk::new(&prepared, room, places, waits, symbols);
-        let done = prepared
-            .upload(&mut walk, &slots, &inputs, (seed, call))
-            .and_then(|()| walk.actions(&prepared.actions))
-            .and_then(|()| prepared.download(&mut walk, &slots, &inputs));
-        let outputs = done.and_then(|()| prepared.collect(&mut walk, &slots, &mut inputs));
-        let committed = walk.committed;
-        outputs.map_err(|error| {
-            // Pinned memory is used again by the next call: nothing may be under way.
-            let settled = room.stream.synchronize();
-            let restored = settled.and_then(|()| snapshot.put_back(room, device, committed));
-            match restored {
-                Ok(None) => error,
-                Ok(Some(touched)) => Error::new(error.code, format!("{}; {touched}", error.message)),
-                Err(more) => Error::new(error.code, format!("{}; then {more}", error.message)),
+        let mut run = Run { prepared, frame, room, pool: outputs, stream: stream.as_deref(), call };
+        let Some(graphs) = graphs else { return Ok(run.once(None, state, &mut inputs)?.outputs) };
+        let compares = graphs.compares();
+        let Actions { segments, set_condition, .. } = &prepared.actions;
+        let shelf = graphs.begin(&prepared.plan, call.symbols, *segments, set_condition.as_ref())?;
+        let plain = match &shelf {
+            Some(_) if compares => {
+                let mut copies = Copies::of(&inputs);
+                let mut copied = state.clone();
+                let outputs = run.once(None, &mut copied, &mut copies.inputs(&inputs))?.outputs;
+                Some((outputs, copies, copied))
             }
+            _ => None,
+        };
+        let ran = run.once(shelf, state, &mut inputs);
+        graphs.end(ran.as_ref().map_or(0, |ran| ran.host_reads));
+        let outputs = ran?.outputs;
+        if let Some((expected, copies, copied)) = plain {
+            compare::outputs(&prepared.plan, &expected, &outputs)?;
+            compare::inputs(&prepared.plan, &copies, &inputs)?;
+            compare::states(&copied, state)?;
+        }
+        Ok(outputs)
+    }
+}
+
+/// What a call gave.
+struct Ran {
+    outputs: Vec<Output>,
+    host_reads: u64,
+}
+
+/// What a call runs with.
+struct Run<'a> {
+    prepared: &'a Prepared,
+    frame: &'a mut Frame,
+    room: &'a mut Room,
+    pool: &'a mut Pool,
+    stream: Option<&'a Stream>,
+    call: &'a Call<'a>,
+}
+
+impl Run<'_> {
+    /// Runs the plan once, by graphs where there are any.
+    fn once(
+        &mut self,
+        graphs: Option<Shelf<'_>>,
+        state: &mut DeviceState,
+        inputs: &mut [InputValue<'_>],
+    ) -> Result<Ran> {
+        let Run { prepared, frame, room, pool, stream, call } = self;
+        let (plan, device) = (&prepared.plan, &prepared.device);
+        let mut symbols = call.symbols.to_vec();
+        symbols.resize(plan.symbols.len(), None);
+        let taken = if call.outputs_on_device { pool.take(plan, &symbols, device)? } else { Taken::new() };
+        frame.update(prepared, room, state, &symbols, &direct(plan, call.places, &taken))?;
+        let stream = stream.unwrap_or(&room.own);
+        let snapshot = Snapshot::take(&prepared.initial, call.at_risk, state, &mut room.snapshot, device, stream)?;
+        let (committed, refused, host_reads) = (false, false, 0);
+        let memory = &mut room.memory;
+        let mut walk = Walk { prepared, room: memory, stream, frame, symbols, graphs, committed, refused, host_reads };
+        let done = prepared
+            .upload(&mut walk, inputs, call.random)
+            .and_then(|()| walk.actions(&prepared.actions.all))
+            .and_then(|()| walk.settle());
+        let outputs = done.and_then(|()| prepared.collect(&mut walk, inputs, call.outputs_on_device, &taken));
+        let Walk { committed, refused, host_reads, .. } = walk;
+        let error = match outputs {
+            Ok(outputs) => return Ok(Ran { outputs, host_reads }),
+            Err(error) => error,
+        };
+        // Pinned memory is used again by the next call: nothing may be under way.
+        let settled = stream.synchronize();
+        let restored = settled.and_then(|()| snapshot.put_back(stream, device, committed, refused));
+        Err(match restored {
+            Ok(None) => error,
+            Ok(Some(touched)) => Error::new(error.code, format!("{}; {touched}", error.message)),
+            Err(more) => Error::new(error.code, format!("{}; then {more}", error.message)),
         })
     }
 }
 
 /// Bytes of what stands in a plan.
-fn inline(data: &Data) -> Result<Vec<u8>> {
+fn inline(data: &Data) -> Result<Bytes> {
     match data {
-        Data::Inline(bytes) => Ok(bytes.clone()),
-        Data::Zeros(len) => {
-            let len = usize::try_from(*len).map_err(|_| Error::invalid_program("more zeros than memory"))?;
-            Ok(vec![0; len])
-        }
+        Data::Inline(bytes) => Ok(bytes.clone().into()),
+        Data::Zeros(len) => Bytes::zeros(*len),
         Data::Named(key) => Err(Error::internal(format!("{key} does not stand in the plan"))),
     }
 }
@@ -199,7 +302,7 @@ fn upload_constants(plan: &Plan, device: &CudaDevice, data: &dyn Fn(&str) -> Res
                 check_len(plan, id, bytes.len(), "a constant")?;
                 packed.resize(packed.len().next_multiple_of(CONSTANT_ALIGNMENT), 0);
                 inside.push((id, packed.len()..packed.len() + bytes.len()));
-                packed.extend(bytes);
+                packed.extend_from_slice(&bytes);
             }
             _ => {}
         }
@@ -217,74 +320,23 @@ fn upload_constants(plan: &Plan, device: &CudaDevice, data: &dyn Fn(&str) -> Res
     Ok((places, memory))
 }
 
-/// Where a call's inputs and outputs go. An output whose size has no bound gets memory when it is known.
-fn slots(plan: &Plan, symbols: &[Option<i64>]) -> Result<Slots> {
-    let mut inputs = Vec::new();
-    for input in &plan.inputs {
-        let (InputKind::Tensor { buffer, .. } | InputKind::Number { buffer, .. }) = &input.kind else { continue };
-        let bytes = arena::bytes(plan, *buffer as usize, symbols)?;
-        let bytes = bytes.ok_or_else(|| Error::internal(format!("the size of input {:?} is not known", input.name)))?;
-        inputs.push((*buffer, bytes));
-    }
-    let mut outputs = Vec::new();
-    for (id, buffer) in plan.buffers.iter().enumerate() {
-        if let (BufferKind::Output(_), Some(bytes)) = (&buffer.kind, arena::bytes(plan, id, symbols)?) {
-            outputs.push((id as BufferId, bytes));
-        }
-    }
-    Ok(Slots::new(&inputs, &outputs))
-}
-
 impl Prepared {
-    /// Where each buffer lies, and which have to wait for their size.
-    fn places(
-        &self,
-        state: &mut DeviceState,
-        slots: &Slots,
-        values: Place,
-        layout: &Layout,
-        arena: Place,
-    ) -> Result<(Vec<Option<Place>>, Vec<bool>)> {
-        let mut places = self.constants.clone();
-        let mut waits = vec![false; places.len()];
-        for (id, ((place, waits), buffer)) in places.iter_mut().zip(&mut waits).zip(&self.plan.buffers).enumerate() {
-            match &buffer.kind {
-                BufferKind::Constant(_) => {}
-                BufferKind::Input(_) | BufferKind::Output(_) => {
-                    *place = slots.get(id as BufferId).map(|range| values.part(range)).transpose()?;
-                    *waits = place.is_none() && matches!(buffer.kind, BufferKind::Output(_));
-                }
-                BufferKind::State { name, .. } => *place = state.own(name)?,
-                BufferKind::Temporary { .. } => {
-                    let range = layout.places.get(id).cloned().flatten();
-                    *place = range.map(|range| arena.part(range)).transpose()?;
-                    *waits = place.is_none();
-                }
-            }
-        }
-        Ok((places, waits))
-    }
-
-    /// Puts the inputs and the control block onto the device.
-    fn upload(
-        &self,
-        walk: &mut Walk<'_>,
-        slots: &Slots,
-        inputs: &[InputValue<'_>],
-        (seed, call): (u64, u64),
-    ) -> Result<()> {
-        let room = &mut *walk.room;
-        let mut control = [0; CONTROL.end];
+    /// Puts the inputs and the control block where the call's first segment takes them from: pinned memory, but for large inputs, which go to
+    /// the device right away.
+    fn upload(&self, walk: &mut Walk<'_>, inputs: &[InputValue<'_>], (seed, call): (u64, u64)) -> Result<()> {
+        let (slots, room) = (&walk.frame.slots, &mut *walk.room);
+        let mut control = [0; CONTROL];
         let random = [seed.to_le_bytes(), call.to_le_bytes()].concat();
         if let Some(place) = control.get_mut(RANDOM) {
             place.copy_from_slice(&random);
         }
-        room.pinned.write(0, &control)?;
+        room.pinned.write(slots.control(0..CONTROL).start, &control)?;
         if inputs.len() != self.plan.inputs.len() {
             return Err(Error::internal(format!("{} inputs for {}", inputs.len(), self.plan.inputs.len())));
         }
         for (input, value) in self.plan.inputs.iter().zip(inputs) {
             let (InputKind::Tensor { buffer, .. } | InputKind::Number { buffer, .. }) = &input.kind else { continue };
+            let Some(len) = slots.get(*buffer).map(|range| range.len()) else { continue };
             let number;
             let bytes: &[u8] = match (value, &input.kind) {
                 (InputValue::Tensor(bytes), _) => bytes,
@@ -295,77 +347,77 @@ impl Prepared {
                 }
                 _ => return Err(Error::internal(format!("input {:?} is no tensor", input.name))),
             };
-            let len = slots.get(*buffer).map_or(0, |range| range.len());
             let bytes = bytes.get(..len).ok_or_else(|| {
                 Error::invalid_argument(format!("input {:?} has {} bytes, expected {len}", input.name, bytes.len()))
             })?;
             match slots.staged(*buffer) {
                 Some(start) => room.pinned.write(start, bytes)?,
-                None => self.device.upload(bytes, walk.places.get(*buffer)?)?,
+                None => {
+                    let place = walk.frame.places.get(*buffer as usize).copied().flatten();
+                    let place =
+                        place.ok_or_else(|| Error::internal(format!("no memory for input {:?}", input.name)))?;
+                    self.device.upload(bytes, place)?;
+                }
             }
         }
-        let values = room.values.place().ok_or_else(|| Error::internal("no memory for inputs"))?;
-        self.device.device().upload(&room.pinned, 0, values.part(0..slots.uploaded)?, &room.stream)
-    }
-
-    /// Reads back the flag, outputs and written inputs, and waits.
-    fn download(&self, walk: &mut Walk<'_>, slots: &Slots, inputs: &[InputValue<'_>]) -> Result<()> {
-        let mut wanted: Vec<BufferId> = Vec::new();
-        for output in &self.plan.outputs {
-            if let OutputKind::Tensor { buffer, .. } | OutputKind::Number { buffer, .. } = &output.kind {
-                wanted.push(*buffer);
-            }
-        }
-        for (input, value) in self.plan.inputs.iter().zip(inputs) {
-            if let (InputKind::Tensor { buffer, .. }, InputValue::TensorMut(_)) = (&input.kind, value) {
-                wanted.push(*buffer);
-            }
-        }
-        wanted.sort_unstable();
-        wanted.dedup();
-        for buffer in wanted {
-            if let Some(start) = slots.staged(buffer) {
-                let place = walk.place(buffer)?;
-                self.device.device().download(place, &walk.room.pinned, start, &walk.room.stream)?;
-            }
-        }
-        walk.settle()
+        Ok(())
     }
 
     /// The outputs, after everything is done; written inputs get their bytes.
-    fn collect(&self, walk: &mut Walk<'_>, slots: &Slots, inputs: &mut [InputValue<'_>]) -> Result<Vec<OutputValue>> {
+    fn collect(
+        &self,
+        walk: &mut Walk<'_>,
+        inputs: &mut [InputValue<'_>],
+        on_device: bool,
+        taken: &Taken,
+    ) -> Result<Vec<Output>> {
         let mut outputs = Vec::with_capacity(self.plan.outputs.len());
         for output in &self.plan.outputs {
             let integer = |expr: &Expr| {
                 eval(expr, &walk.symbols)
                     .ok_or_else(|| Error::internal(format!("output {:?} is not known", output.name)))
             };
-            outputs.push(match &output.kind {
+            outputs.push(Output::Host(match &output.kind {
                 OutputKind::Tensor { dtype, sizes, strides, buffer } => {
                     let sizes = sizes.iter().map(integer).collect::<Result<Vec<_>>>()?;
                     let strides = strides.iter().map(integer).collect::<Result<Vec<_>>>()?;
                     let elements = sizes.iter().try_fold(1i64, |n, size| n.checked_mul(*size));
                     let len = elements.and_then(|n| usize::try_from(n).ok()).and_then(|n| n.checked_mul(dtype.size()));
                     let len = len.ok_or_else(|| Error::internal(format!("output {:?} of {sizes:?}", output.name)))?;
+                    if on_device {
+                        let memory = match taken.get(buffer) {
+                            Some(memory) => memory.clone(),
+                            // Its size was found out by the call.
+                            None => {
+                                let memory = self.device.allocate(len, || format!("output {:?}", output.name))?;
+                                self.device.copy(walk.place(*buffer)?.part(0..len)?, memory.all())?;
+                                Arc::new(memory)
+                            }
+                        };
+                        let (place, [sizes, strides]) = (memory.part(0..len)?, [counts(&sizes)?, counts(&strides)?]);
+                        let tensor = DeviceTensor::new(&self.device, *dtype, sizes, strides, place, Some(memory));
+                        outputs.push(Output::Device(tensor));
+                        continue;
+                    }
                     let mut bytes = Aligned::zeros(len)?;
-                    self.fetch(walk, slots, *buffer, &mut bytes)?;
+                    self.fetch(walk, *buffer, &mut bytes)?;
                     OutputValue::Tensor { bytes, dtype: *dtype, sizes, strides }
                 }
                 OutputKind::Int(expr) => OutputValue::Number(Scalar::Int(integer(expr)?)),
                 OutputKind::Bool(cond) => OutputValue::Number(Scalar::Bool(walk.holds(cond)?)),
                 OutputKind::Number { dtype, buffer } => {
                     let mut bytes = Aligned::zeros(dtype.size())?;
-                    self.fetch(walk, slots, *buffer, &mut bytes)?;
+                    self.fetch(walk, *buffer, &mut bytes)?;
                     OutputValue::Number(number::from_bytes(&bytes, *dtype)?)
                 }
                 OutputKind::Fixed(fixed) => OutputValue::Fixed(fixed.clone()),
-            });
+            }));
         }
         for (input, value) in self.plan.inputs.iter().zip(inputs) {
             if let (InputKind::Tensor { buffer, .. }, InputValue::TensorMut(bytes)) = (&input.kind, value) {
-                let len = slots.get(*buffer).map_or(0, |range| range.len());
+                let len = walk.frame.slots.get(*buffer).map_or(0, |range| range.len());
                 if let Some(bytes) = bytes.get_mut(..len) {
-                    self.fetch(walk, slots, *buffer, bytes)?;
+                    self.fetch(walk, *buffer, bytes)?;
                 }
             }
         }
@@ -373,8 +425,8 @@ impl Prepared {
     }
 
     /// The first bytes of a buffer: from pinned memory where they were downloaded, else from the device.
-    fn fetch(&self, walk: &mut Walk<'_>, slots: &Slots, buffer: BufferId, bytes: &mut [u8]) -> Result<()> {
-        match slots.staged(buffer) {
+    fn fetch(&self, walk: &mut Walk<'_>, buffer: BufferId, bytes: &mut [u8]) -> Result<()> {
+        match walk.frame.slots.staged(buffer) {
             Some(start) => walk.room.pinned.read(start, bytes),
             None => {
                 let place = walk.place(buffer)?.part(0..bytes.len())?;
@@ -387,8 +439,10 @@ impl Prepared {
 /// Copies of the state that a failed call would leave changed, on the device.
 struct Snapshot {
     copied: Vec<(Place, Place)>,
-    /// What to say of the state that was not copied.
-    touched: Option<String>,
+    /// The state that was not copied, which the device may have written when it fails.
+    rest: Vec<String>,
+    /// Those of them that may be written when a check of the program fails.
+    at_risk: Vec<String>,
 }
 
 impl Snapshot {
@@ -396,43 +450,38 @@ impl Snapshot {
         all: &[(String, Bytes)],
         at_risk: &[String],
         state: &mut DeviceState,
-        room: &mut Room,
+        room: &mut Growing,
         device: &CudaDevice,
+        stream: &Stream,
     ) -> Result<Snapshot> {
-        let mut snapshot = Snapshot { copied: Vec::new(), touched: None };
         let aligned = |name: &String| state.len(name).unwrap_or(0).next_multiple_of(CONSTANT_ALIGNMENT);
         let total: usize = at_risk.iter().map(aligned).sum();
-        let copied = if total > LIMIT { &[][..] } else { at_risk };
-        // A check cannot leave other state changed, but the device can fail at any step.
-        let rest: Vec<&str> = all
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .filter(|name| copied.iter().all(|copied| copied != name))
-            .collect();
-        if !rest.is_empty() {
-            snapshot.touched = Some(format!("the call may have changed the state {}", rest.join(", ")));
-        }
+        let (copied, left) = if total > LIMIT { (&[][..], at_risk) } else { (at_risk, &[][..]) };
+        let rest = all.iter().map(|(name, _)| name).filter(|name| !copied.contains(name)).cloned().collect();
+        let mut snapshot = Snapshot { copied: Vec::new(), rest, at_risk: left.to_vec() };
         if copied.is_empty() {
             return Ok(snapshot);
         }
-        let copies = room.snapshot.at_least(total, device, || "copies of state".to_owned())?;
+        let copies = room.at_least(total, device, || "copies of state".to_owned())?;
         let mut start = 0;
-        for name in at_risk {
+        for name in copied {
             let Some(place) = state.own(name)? else { continue };
             let copy = copies.part(start..start + place.len())?;
             start += place.len().next_multiple_of(CONSTANT_ALIGNMENT);
-            device.device().copy(place, copy, &room.stream)?;
+            device.device().copy(place, copy, stream)?;
             snapshot.copied.push((place, copy));
         }
         Ok(snapshot)
     }
 
-    /// Puts back what was copied, and says what of the state stays changed, where a step that writes state was begun.
-    fn put_back(&self, room: &Room, device: &CudaDevice, committed: bool) -> Result<Option<String>> {
+    /// Puts back what was copied, and says what of the state may stay changed: none where no step that writes state was begun.
+    fn put_back(&self, stream: &Stream, device: &CudaDevice, committed: bool, refused: bool) -> Result<Option<String>> {
         for (place, copy) in &self.copied {
-            device.device().copy(*copy, *place, &room.stream)?;
+            device.device().copy(*copy, *place, stream)?;
         }
-        room.stream.synchronize()?;
-        Ok(self.touched.clone().filter(|_| committed))
+        stream.synchronize()?;
+        let touched = if refused { &self.at_risk } else { &self.rest };
+        Ok((committed && !touched.is_empty())
+            .then(|| format!("the call may have changed the state {}", touched.join(", "))))
     }
 }

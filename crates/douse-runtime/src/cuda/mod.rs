@@ -1,17 +1,25 @@
 //! Runs methods on CUDA devices.
 //!
 //! Loading chooses the code that fits the device ([`code`]), uploads weights, each once a device ([`device`]), and turns the plan's steps
-//! into launches ([`action`]). A call ([`executor`]) uploads its inputs, walks the actions on a stream of the method's own ([`walk`]), reads
-//! back the error flag with the outputs, and returns. Everything lies in memory that is kept from call to call ([`room`]); state lies on
-//! the device, in the session ([`state`]).
+//! into work for the device, in segments between host reads ([`action`]). A call ([`executor`]) finds where everything lies ([`frame`]), walks
+//! the actions on a stream of the method's own ([`walk`]) and returns what came back. A segment's work is filled in with sizes and places
+//! ([`resolve`]), which gives [commands](command); they go onto the stream one by one, or a [`graph`] of them does. Everything lies in memory
+//! that is kept from call to call ([`room`]); state lies on the device, in the session ([`state`]).
 
 mod action;
 mod code;
+mod command;
+mod compare;
 mod device;
 mod executor;
 mod flag;
+mod frame;
+mod graph;
+mod outputs;
+mod resolve;
 mod room;
 mod state;
+mod tensor;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -19,5 +27,9 @@ mod walk;
 
 pub use device::CudaDevice;
 pub(crate) use device::Devices;
-pub(crate) use executor::Executor;
+pub(crate) use executor::{Call, Executor};
+pub use graph::{CudaGraph, CudaGraphReport, NewShape};
+pub(crate) use outputs::Output;
 pub(crate) use state::DeviceState;
+pub use tensor::DeviceTensor;
+pub(crate) use tensor::laid_out;

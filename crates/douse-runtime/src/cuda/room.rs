@@ -15,57 +15,75 @@ const ALIGNMENT: usize = 256;
 /// Larger values do not get pinned memory of their own, but go through the device's.
 const STAGED: usize = 16 << 20;
 
-/// The control block at the start of a call's values: the error flag, the random state, and, in the host's half, a number that is read.
+/// In the control block: the error flag, the random state, and, in the host's half, a number that is read.
 pub(super) const FLAG: Range<usize> = 0..super::flag::BYTES;
 pub(super) const RANDOM: Range<usize> = 32..48;
 pub(super) const NUMBER: Range<usize> = 64..80;
-/// What is uploaded of it when a call begins.
-pub(super) const CONTROL: Range<usize> = 0..48;
+/// Bytes of the control block that the device has.
+pub(super) const CONTROL: usize = 48;
 
 /// Memory that only grows.
 #[derive(Debug, Default)]
-pub(super) struct Growing(Option<DeviceMemory>);
+pub(super) struct Growing {
+    memory: Option<DeviceMemory>,
+    /// How often it has moved.
+    moves: u64,
+}
 
 impl Growing {
     /// At least that many bytes. What was in it is lost where it grows.
     pub fn at_least(&mut self, len: usize, device: &CudaDevice, what: impl FnOnce() -> String) -> Result<Place> {
-        if self.0.as_ref().is_none_or(|memory| memory.len() < len) {
+        if self.memory.as_ref().is_none_or(|memory| memory.len() < len) {
             // The old memory first: both may not fit. The driver waits for work that uses it.
-            self.0 = None;
-            self.0 = Some(device.allocate(len, what)?);
+            self.memory = None;
+            self.moves += 1;
+            self.memory = Some(device.allocate(len, what)?);
         }
         self.place().ok_or_else(|| Error::internal("memory that is not there"))
     }
 
     pub fn place(&self) -> Option<Place> {
-        self.0.as_ref().map(DeviceMemory::all)
+        self.memory.as_ref().map(DeviceMemory::all)
     }
 }
 
 /// Inputs and outputs of a call: where they lie in the memory for values, and in its pinned twin.
+///
+/// First the inputs, of those the ones that are written last; then the control block, then outputs: what goes to the device is one copy, and
+/// what comes back another. Values too large for pinned memory lie behind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots {
     ranges: BTreeMap<BufferId, Range<usize>>,
-    /// What is uploaded at once: the control block and the inputs that are staged.
-    pub uploaded: usize,
+    /// Where the control block begins.
+    control: usize,
+    /// Where what comes back begins.
+    returned: usize,
     /// What has a pinned twin.
     pub staged: usize,
     pub total: usize,
 }
 
 impl Slots {
-    /// Places inputs and outputs of these bytes.
-    pub fn new(inputs: &[(BufferId, usize)], outputs: &[(BufferId, usize)]) -> Slots {
-        let mut slots = Slots { total: ALIGNMENT, ..Slots::default() };
-        let small = |all: &[(BufferId, usize)], small: bool| {
-            all.iter().copied().filter(|(_, len)| (*len <= STAGED) == small).collect::<Vec<_>>()
+    /// Places inputs (`written`: by the program) and outputs of these bytes.
+    pub fn new(inputs: &[(BufferId, usize, bool)], outputs: &[(BufferId, usize)]) -> Slots {
+        let mut slots = Slots::default();
+        let small = |len: usize| len <= STAGED;
+        let inputs_where = |keep: &dyn Fn(usize, bool) -> bool| -> Vec<(BufferId, usize)> {
+            let kept = inputs.iter().filter(|(_, len, written)| keep(*len, *written));
+            kept.map(|(buffer, len, _)| (*buffer, *len)).collect()
         };
-        slots.add(&small(inputs, true));
-        slots.uploaded = slots.total;
-        slots.add(&small(outputs, true));
+        let outputs_where = |keep: &dyn Fn(usize) -> bool| -> Vec<(BufferId, usize)> {
+            outputs.iter().copied().filter(|(_, len)| keep(*len)).collect()
+        };
+        slots.add(&inputs_where(&|len, written| small(len) && !written));
+        slots.returned = slots.total;
+        slots.add(&inputs_where(&|len, written| small(len) && written));
+        slots.control = slots.total;
+        slots.total += ALIGNMENT;
+        slots.add(&outputs_where(&small));
         slots.staged = slots.total;
-        slots.add(&small(inputs, false));
-        slots.add(&small(outputs, false));
+        slots.add(&inputs_where(&|len, _| !small(len)));
+        slots.add(&outputs_where(&|len| !small(len)));
         slots
     }
 
@@ -84,36 +102,63 @@ impl Slots {
     pub fn staged(&self, buffer: BufferId) -> Option<usize> {
         self.ranges.get(&buffer).map(|range| range.start).filter(|start| *start < self.staged)
     }
+
+    /// A part of the control block.
+    pub fn control(&self, part: Range<usize>) -> Range<usize> {
+        self.control + part.start..self.control + part.end
+    }
+
+    /// What goes to the device when a call begins.
+    pub fn uploaded(&self) -> Range<usize> {
+        0..self.control + CONTROL
+    }
+
+    /// What comes back when it ends.
+    pub fn downloaded(&self) -> Range<usize> {
+        self.returned..self.staged
+    }
 }
 
-/// A method's memory and stream.
+/// What a method's calls use besides weights and state.
 #[derive(Debug)]
 pub(super) struct Room {
-    // Pinned memory and buffers go before the stream.
+    // Memory goes before the stream.
+    pub memory: Memory,
+    /// Copies of state that a failed call would leave changed.
+    pub snapshot: Growing,
+    /// The stream of calls that are given none.
+    pub own: Stream,
+}
+
+impl Room {
+    pub fn new(device: &CudaDevice) -> Result<Room> {
+        let memory = Memory {
+            pinned: device.device().pinned(ALIGNMENT)?,
+            pinning: 0,
+            values: Growing::default(),
+            arena: Growing::default(),
+            scratch: Growing::default(),
+            late: BTreeMap::new(),
+        };
+        Ok(Room { memory, snapshot: Growing::default(), own: device.device().stream()? })
+    }
+}
+
+/// The memory that a call's commands name.
+#[derive(Debug)]
+pub(super) struct Memory {
     pub pinned: PinnedMemory,
+    /// How often pinned memory has moved.
+    pub pinning: u64,
+    /// Inputs, the control block, outputs.
     pub values: Growing,
     pub arena: Growing,
     pub scratch: Growing,
     /// Buffers whose size a call found out.
     pub late: BTreeMap<BufferId, Growing>,
-    /// Copies of state that a failed call would leave changed.
-    pub snapshot: Growing,
-    pub stream: Stream,
 }
 
-impl Room {
-    pub fn new(device: &CudaDevice) -> Result<Room> {
-        Ok(Room {
-            pinned: device.device().pinned(ALIGNMENT)?,
-            values: Growing::default(),
-            arena: Growing::default(),
-            scratch: Growing::default(),
-            late: BTreeMap::new(),
-            snapshot: Growing::default(),
-            stream: device.device().stream()?,
-        })
-    }
-
+impl Memory {
     /// Room for a call's values and temporaries.
     pub fn prepare(
         &mut self,
@@ -124,10 +169,17 @@ impl Room {
     ) -> Result<(Place, Place)> {
         if self.pinned.len() < slots.staged {
             self.pinned = device.device().pinned(slots.staged)?;
+            self.pinning += 1;
         }
         let values = self.values.at_least(slots.total, device, || format!("the inputs and outputs of {method:?}"))?;
         let arena = self.arena.at_least(arena, device, || format!("the temporaries of {method:?}"))?;
         Ok((values, arena))
+    }
+
+    /// How often anything has moved: places that were found before are those of now while this stays.
+    pub fn moves(&self) -> u64 {
+        let late: u64 = self.late.values().map(|late| late.moves).sum();
+        self.pinning + self.values.moves + self.arena.moves + self.scratch.moves + late
     }
 }
 
@@ -136,12 +188,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_inputs_come_first_and_large_values_are_not_pinned() {
-        let slots = Slots::new(&[(0, STAGED + 1), (1, 10)], &[(2, 300), (3, STAGED + 1)]);
-        assert_eq!(slots.get(1), Some(256..266));
-        assert_eq!((slots.uploaded, slots.get(2)), (512, Some(512..812)));
-        assert_eq!(slots.staged, 1024);
-        assert_eq!((slots.staged(2), slots.staged(0), slots.staged(3)), (Some(512), None, None));
+    fn what_is_copied_together_lies_together_and_large_values_are_not_pinned() {
+        let slots = Slots::new(&[(0, STAGED + 1, false), (1, 10, true), (4, 20, false)], &[(2, 300), (3, STAGED + 1)]);
+        assert_eq!((slots.get(4), slots.get(1)), (Some(0..20), Some(256..266)));
+        assert_eq!((slots.control(FLAG).start, slots.get(2)), (512, Some(768..1068)));
+        assert_eq!((slots.uploaded(), slots.downloaded()), (0..560, 256..1280));
+        assert_eq!((slots.staged(2), slots.staged(0), slots.staged(3)), (Some(768), None, None));
         assert!(slots.get(0).unwrap().end <= slots.get(3).unwrap().start);
     }
 }

@@ -1,4 +1,4 @@
-//! Methods on the driver of `douse-cuda/tests/fake`, which runs kernels by name.
+//! Methods on softgpu, with the kernels of `douse-cuda/tests/fake`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use douse_program::payload::Payload;
 use douse_program::plan::{Buffer, BufferKind, Data, Plan};
 use douse_program::target::{CudaTarget, Launch};
 
-use super::CudaDevice;
+use super::{CudaDevice, CudaGraph, DeviceTensor};
 use crate::{LoadOptions, Method, Program, Session, Value, sample};
 
 #[path = "../../../douse-cuda/tests/fake/mod.rs"]
-mod fake;
+pub(super) mod fake;
 use fake::Fake;
 
-fn launch(function: &str, symbols: &[u32], flag: bool) -> Launch {
+pub(super) fn launch(function: &str, symbols: &[u32], flag: bool) -> Launch {
     Launch {
         module: 0,
         function: function.into(),
@@ -28,46 +28,49 @@ fn launch(function: &str, symbols: &[u32], flag: bool) -> Launch {
         symbols: symbols.to_vec(),
         scratch: false,
         flag,
+        guard: false,
         random: false,
     }
 }
 
-fn target(arch: &str) -> CudaTarget {
+pub(super) fn target(arch: &str) -> CudaTarget {
     CudaTarget {
         arch: arch.into(),
         modules: vec!["code".into()],
         kernels: vec![launch("count", &[], false), launch("add", &[0], false), launch("check", &[], true)],
         library: vec![],
+        guarded_copy: None,
+        set_condition: None,
     }
 }
 
 /// The counter of [`sample`], with code for these architectures.
-fn counter(archs: &[&str]) -> Payload {
+pub(super) fn counter(archs: &[&str]) -> Payload {
     let mut payload = sample::counter();
     payload.targets.extend(archs.iter().map(|arch| arch.to_string()));
     payload.cuda = archs.iter().map(|arch| target(arch)).collect();
     payload
 }
 
-fn program(payload: Payload) -> Program {
-    let data = [("code", b"code of a test".to_vec()), ("weights", vec![7; 4000])];
+pub(super) fn program(payload: Payload) -> Program {
+    let data = [("code", fake::code()), ("weights", vec![7; 4000])];
     let data: BTreeMap<String, Bytes> = data.into_iter().map(|(key, bytes)| (key.into(), bytes.into())).collect();
     Program::from_parts(vec![payload], data).unwrap()
 }
 
-fn device(fake: &Fake) -> CudaDevice {
+pub(super) fn device(fake: &Fake) -> CudaDevice {
     CudaDevice::open_with(&fake.names(), 0).unwrap()
 }
 
-fn method(fake: &Fake) -> Method {
+pub(super) fn method(fake: &Fake) -> Method {
     program(counter(&["sm_90"])).load("forward", &LoadOptions::on(&device(fake))).unwrap()
 }
 
-fn x(values: &[f32]) -> HostTensor {
+pub(super) fn x(values: &[f32]) -> HostTensor {
     HostTensor::from_f32(&[values.len()], values).unwrap()
 }
 
-fn values(outputs: &[Value]) -> Vec<f64> {
+pub(super) fn values(outputs: &[Value]) -> Vec<f64> {
     elements(outputs[0].tensor().unwrap()).iter().map(|element| element.to_f64()).collect()
 }
 
@@ -112,7 +115,7 @@ fn a_failed_check_puts_state_back_and_the_next_call_works() {
 
 #[test]
 fn a_fault_of_the_device_says_that_state_was_touched() {
-    let Some(fake) = Fake::new(&["FAIL=cuLaunchKernel", "AT=2", "STATUS=719"]) else { return };
+    let Some(fake) = Fake::new(&["fail=cuLaunchKernel:2:719"]) else { return };
     let mut payload = counter(&["sm_90"]);
     // Without the check, no copy of the state is kept.
     Arc::make_mut(&mut payload.plan).steps.pop();
@@ -134,19 +137,22 @@ fn an_index_out_of_range_is_an_error_of_its_call() {
 }
 
 #[test]
-fn a_check_is_read_before_state_is_written() {
+fn state_is_not_written_after_a_failed_check() {
     let Some(fake) = Fake::new(&[]) else { return };
     let mut payload = counter(&["sm_90"]);
     Arc::make_mut(&mut payload.plan).steps.rotate_right(1);
+    payload.cuda[0].kernels[0] = Launch { guard: true, ..launch("count_guarded", &[], false) };
     let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
-    method.run(&[x(&[-1.0]).view()]).unwrap_err();
-    assert_eq!(fake.count("launch"), 1);
+    let error = method.run(&[x(&[-1.0]).view()]).unwrap_err();
+    assert_eq!(error.message, "x must be positive");
+    // Nobody waited for the check.
+    assert_eq!((fake.count("launch"), fake.count("download")), (3, 1));
     assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [2.0]);
 }
 
 #[test]
 fn code_is_chosen_by_architecture_and_its_lack_is_explained() {
-    let Some(fake) = Fake::new(&["CAPABILITY=89"]) else { return };
+    let Some(fake) = Fake::new(&["capability=89"]) else { return };
     let on = LoadOptions::on(&device(&fake));
     for archs in [&["sm_80"][..], &["compute_80"], &["sm_90", "sm_89"]] {
         program(counter(archs)).load("forward", &on).unwrap();
@@ -187,7 +193,7 @@ fn weights_are_on_a_device_once_and_go_with_the_last_method() {
 
 #[test]
 fn too_little_memory_says_for_what_and_the_device_goes_on() {
-    let Some(fake) = Fake::new(&["MEMORY=4096"]) else { return };
+    let Some(fake) = Fake::new(&["memory=4096"]) else { return };
     let on = LoadOptions::on(&device(&fake));
     let kept = program(weighty()).load("forward", &on).unwrap();
     let mut other = counter(&["sm_90"]);
@@ -195,7 +201,7 @@ fn too_little_memory_says_for_what_and_the_device_goes_on() {
     Arc::make_mut(&mut other.plan).buffers.push(Buffer { dtype: DType::U8, elements: Expr::int(300), kind });
     let error = program(other).load("forward", &on).err().unwrap();
     assert_eq!(error.code, Code::MemoryAllocationFailed);
-    assert!(error.message.contains("the constants of \"forward\": cuda:0 (Test GPU)"), "{error}");
+    assert!(error.message.contains("the constants of \"forward\": cuda:0 (Test GPU (softgpu))"), "{error}");
     // Too little for a call: the method stays usable, and works when there is memory.
     let mut method = program(counter(&["sm_90"])).load("forward", &on).unwrap();
     let error = method.run(&[x(&[1.0]).view()]).unwrap_err();
@@ -218,9 +224,7 @@ fn any_call_of_the_driver_may_fail_and_the_next_call_of_the_method_works() {
         "cuModuleLoadDataEx",
     ] {
         for at in 1..6 {
-            let definitions = [format!("FAIL={call}"), format!("AT={at}"), "STATUS=999".to_owned()];
-            let definitions: Vec<&str> = definitions.iter().map(String::as_str).collect();
-            let Some(fake) = Fake::new(&definitions) else { return };
+            let Some(fake) = Fake::new(&[&format!("fail={call}:{at}:999")]) else { return };
             let (program, on) = (program(counter(&["sm_90"])), LoadOptions::on(&device(&fake)));
             let mut method = program.load("forward", &on).or_else(|_| program.load("forward", &on)).unwrap();
             let mut done = 0.0;
@@ -277,4 +281,92 @@ fn kernels_get_the_seed_and_the_number_of_the_call() {
     for call in [0.0, 1.0] {
         assert_eq!(values(&method.run_in(&mut session, &[x(&[1.0, 1.0]).view()]).unwrap()), [5.0, call]);
     }
+}
+
+/// `x` [n] on the device, each element `start`, `start + 1`, ...
+fn on_device(device: &CudaDevice, values: &[f32]) -> DeviceTensor {
+    DeviceTensor::from_host(device, &x(values).view()).unwrap()
+}
+
+fn on_host(value: &Value) -> Vec<f64> {
+    elements(&value.device_tensor().unwrap().to_host().unwrap()).iter().map(|element| element.to_f64()).collect()
+}
+
+#[test]
+fn tensors_on_the_device_are_used_where_they_lie_with_and_without_graphs() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = device(&fake);
+    for graphs in [None, Some(CudaGraph { warm_up: 1, ..CudaGraph::default() })] {
+        let load = LoadOptions { cuda_graph: graphs.clone(), ..LoadOptions::on(&device).with_outputs_on_device() };
+        let mut method = program(counter(&["sm_90"])).load("forward", &load).unwrap();
+        let input = on_device(&device, &[1.0, 5.0]);
+        for call in 1..=3 {
+            let outputs = method.run(&[&input]).unwrap();
+            assert_eq!(on_host(&outputs[0]), [1.0 + f64::from(call), 5.0 + f64::from(call)]);
+        }
+        let report = method.cuda_graph_report();
+        assert!(report.is_none_or(|report| (report.replays, report.patched_nodes, report.off) == (1, 0, None)));
+        // Outputs that are kept stay what they are, and another input lies elsewhere.
+        let other = on_device(&device, &[2.0, 7.0]);
+        let kept: Vec<Vec<Value>> = [&input, &other, &input].map(|x| method.run(&[x]).unwrap()).into();
+        let kept: Vec<Vec<f64>> = kept.iter().map(|outputs| on_host(&outputs[0])).collect();
+        assert_eq!(kept, [[5.0, 9.0], [7.0, 12.0], [7.0, 11.0]]);
+        let report = method.cuda_graph_report();
+        assert!(report.is_none_or(|report| report.recordings == 1 && report.patched_nodes > 0 && report.off.is_none()));
+        // A host tensor after one of the device.
+        assert_eq!(on_host(&method.run(&[x(&[1.0, 1.0]).view()]).unwrap()[0]), [8.0, 8.0]);
+    }
+    drop(device);
+    fake.assert_clean();
+}
+
+#[test]
+fn strided_and_misaligned_tensors_on_the_device_are_copied() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = device(&fake);
+    let mut method = method(&fake);
+    let memory = device.device().allocate(64).unwrap();
+    let values: Vec<u8> = (1..=16u8).flat_map(|value| f32::from(value).to_le_bytes()).collect();
+    device.upload(&values, memory.all()).unwrap();
+    let view = |range, strides: &[usize]| {
+        DeviceTensor::borrowed(&device, DType::F32, &[2], strides, memory.part(range).unwrap())
+    };
+    let strided = view(0..64, &[3]).unwrap();
+    assert_eq!(values_of(&mut method, &strided), [2.0, 5.0]);
+    let misaligned = view(4..64, &[1]).unwrap();
+    assert_eq!(values_of(&mut method, &misaligned), [4.0, 5.0]);
+    assert_eq!(view(56..64, &[3]).unwrap_err().code, Code::InvalidArgument);
+    let bytes = DeviceTensor::borrowed(&device, DType::U8, &[2], &[1], memory.all()).unwrap();
+    let error = method.run(&[&bytes]).unwrap_err();
+    assert!(error.message.contains("is a uint8 tensor, expected a float32 tensor"), "{error}");
+    // On the CPU they are brought to the host.
+    let mut on_cpu = program(counter(&["sm_90"])).load("forward", &LoadOptions::default()).unwrap();
+    assert_eq!(values_of(&mut on_cpu, &strided), [2.0, 5.0]);
+}
+
+fn values_of(method: &mut Method, input: &DeviceTensor) -> Vec<f64> {
+    values(&method.run(&[input]).unwrap())
+}
+
+#[test]
+fn a_call_runs_on_the_callers_stream() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = device(&fake);
+    for graphs in [None, Some(CudaGraph { warm_up: 1, ..CudaGraph::default() })] {
+        let load = LoadOptions { cuda_graph: graphs, ..LoadOptions::on(&device) };
+        let mut method = program(counter(&["sm_90"])).load("forward", &load).unwrap();
+        // The stream still has to fill the input when the call is made.
+        let stream = Arc::new(device.device().stream().unwrap());
+        let memory = device.device().allocate(16).unwrap();
+        let mut pinned = device.device().pinned(8).unwrap();
+        let input = DeviceTensor::borrowed(&device, DType::F32, &[2], &[1], memory.all()).unwrap();
+        method.set_stream(Some(stream.clone())).unwrap();
+        for call in 1..=4u8 {
+            pinned.write(0, &[f32::from(call), 1.0].map(f32::to_le_bytes).concat()).unwrap();
+            device.device().upload(&pinned, 0, memory.part(0..8).unwrap(), &stream).unwrap();
+            assert_eq!(values_of(&mut method, &input), [2.0 * f64::from(call), 1.0 + f64::from(call)]);
+        }
+    }
+    drop(device);
+    fake.assert_clean();
 }

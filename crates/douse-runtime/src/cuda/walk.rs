@@ -1,79 +1,51 @@
 //! The actions of a method, one after the other, on its stream.
 
 use douse_core::sym::{Cond, Expr, Symbol};
-use douse_core::{Error, Result, Scalar};
+use douse_core::{DType, Error, Result, Scalar};
 use douse_cpu::executor::number;
-use douse_cuda::{Argument, Grid, Place};
-use douse_program::arena;
+use douse_cuda::{Place, Stream};
 use douse_program::plan::{BufferId, Predicate};
 
-use super::action::{Action, Launched};
+use super::action::{Action, Op, Segment};
+use super::command::Command;
 use super::executor::Prepared;
-use super::room::{FLAG, NUMBER, RANDOM, Room};
-use super::{flag, room};
+use super::flag;
+use super::frame::Frame;
+use super::graph::Shelf;
+use super::room::{FLAG, Memory, NUMBER};
 use crate::symbols::eval;
 
 /// A call under way.
 pub(super) struct Walk<'a> {
-    prepared: &'a Prepared,
-    pub room: &'a mut Room,
-    pub places: Places,
+    pub prepared: &'a Prepared,
+    pub room: &'a mut Memory,
+    pub stream: &'a Stream,
+    pub frame: &'a Frame,
+    /// Values of the plan's symbols as far as they are known.
     pub symbols: Vec<Option<i64>>,
-    /// A kernel that may have raised the flag was launched since the flag was read.
-    unchecked: bool,
+    /// The graphs of calls like this one, where it may use any.
+    pub graphs: Option<Shelf<'a>>,
     /// A step that writes state was begun.
     pub committed: bool,
+    /// A check of the program failed, so that guarded steps have written nothing.
+    pub refused: bool,
+    /// Values that the host has waited for.
+    pub host_reads: u64,
 }
 
-/// Where each buffer lies.
-pub(super) struct Places {
-    places: Vec<Option<Place>>,
-    /// Those whose size has to be found out first.
-    waits: Vec<bool>,
-}
-
-impl Places {
-    pub fn get(&self, buffer: BufferId) -> Result<Place> {
-        let place = self.places.get(buffer as usize).copied().flatten();
-        place.ok_or_else(|| Error::internal(format!("buffer {buffer} has no memory when a step uses it")))
-    }
-}
-
-impl<'a> Walk<'a> {
-    pub fn new(
-        prepared: &'a Prepared,
-        room: &'a mut Room,
-        places: Vec<Option<Place>>,
-        waits: Vec<bool>,
-        symbols: Vec<Option<i64>>,
-    ) -> Walk<'a> {
-        Walk { prepared, room, places: Places { places, waits }, symbols, unchecked: false, committed: false }
-    }
-
+impl Walk<'_> {
     pub fn actions(&mut self, actions: &[Action]) -> Result<()> {
         actions.iter().try_for_each(|action| self.action(action))
     }
 
     fn action(&mut self, action: &Action) -> Result<()> {
         match action {
-            Action::Launches { launches, scratch, count, commits } => {
-                self.before_commit(*commits)?;
-                let scratch = scratch.as_ref().map(|bytes| self.scratch(bytes)).transpose()?;
-                launches.iter().try_for_each(|launched| self.launch(launched, scratch))?;
-                match (count, scratch) {
-                    (Some(symbol), Some(scratch)) => {
-                        let count = self.read(scratch, douse_core::DType::I64)?.to_i64();
-                        self.set(*symbol, count)
-                    }
-                    (Some(_), None) => Err(Error::internal("a count without scratch memory")),
-                    (None, _) => Ok(()),
-                }
-            }
-            Action::Copy { from, to, commits } => {
-                self.before_commit(*commits)?;
-                let (from, to) = (self.place(*from)?, self.place(*to)?);
-                let len = from.len().min(to.len());
-                self.prepared.device.device().copy(from.part(0..len)?, to.part(0..len)?, &self.room.stream)
+            Action::Segment(segment) => self.segment(segment),
+            Action::Count { symbol } => {
+                let scratch = self.room.scratch.place();
+                let scratch = scratch.ok_or_else(|| Error::internal("a count without scratch memory"))?;
+                let count = self.read(scratch, DType::I64)?.to_i64();
+                self.set(*symbol, count)
             }
             Action::Read { buffer, symbol } => {
                 let value = self.number(*buffer)?.to_i64();
@@ -86,6 +58,7 @@ impl<'a> Walk<'a> {
             Action::Require { cond, message } => match self.holds(cond)? {
                 true => Ok(()),
                 false => {
+                    self.refused = true;
                     let message = self.prepared.plan.messages.get(*message as usize);
                     Err(Error::invalid_argument(message.map_or("a check of the program failed", |m| m.as_str())))
                 }
@@ -104,76 +77,67 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// State is written only after every check before it has passed.
-    fn before_commit(&mut self, commits: bool) -> Result<()> {
-        if commits && self.unchecked {
-            self.settle()?;
+    /// Runs a segment by its graph, or plainly where it has none.
+    fn segment(&mut self, segment: &Segment) -> Result<()> {
+        if let Some(mut graphs) = self.graphs.take() {
+            let replayed = graphs.run(segment, self);
+            self.graphs = Some(graphs);
+            if replayed? {
+                self.committed |= commits(&segment.ops);
+                return Ok(());
+            }
         }
-        self.committed |= commits;
+        self.reserve(&segment.ops)?;
+        self.plainly(&segment.ops)
+    }
+
+    fn plainly(&mut self, ops: &[Op]) -> Result<()> {
+        let mut commands = Vec::new();
+        for op in ops {
+            match op {
+                Op::If { predicate, then, otherwise } => {
+                    let taken = self.number(*predicate)?.to_bool();
+                    self.plainly(if taken { then } else { otherwise })?;
+                }
+                Op::While { test, predicate, body } => loop {
+                    self.plainly(test)?;
+                    if !self.number(*predicate)?.to_bool() {
+                        break;
+                    }
+                    self.plainly(body)?;
+                },
+                Op::Upload | Op::Download | Op::Launches { .. } | Op::Copy { .. } => {
+                    self.resolve_op(op, &mut commands)?;
+                    self.committed |= commits(std::slice::from_ref(op));
+                    for command in commands.drain(..) {
+                        self.issue(command)?;
+                    }
+                }
+            }
+        }
         Ok(())
     }
 
-    fn scratch(&mut self, bytes: &Expr) -> Result<Place> {
-        let bytes =
-            usize::try_from(self.eval(bytes)?).map_err(|_| Error::internal("scratch memory of a negative size"))?;
-        let what = || format!("the scratch memory of {:?}", self.prepared.plan.name);
-        self.room.scratch.at_least(bytes, &self.prepared.device, what)
+    /// Puts work on the stream.
+    fn issue(&mut self, command: Command) -> Result<()> {
+        let (device, stream) = (self.prepared.device.device(), self.stream);
+        match command {
+            Command::Launch { function, grid, arguments } => function.launch(&grid, &arguments, stream),
+            Command::Copy { from, to } => device.copy(from, to, stream),
+            Command::Upload { to, .. } => device.upload(&self.room.pinned, 0, to, stream),
+            Command::Download { from, start, .. } => device.download(from, &self.room.pinned, start, stream),
+            Command::If { .. } | Command::While { .. } => Err(Error::internal("a branch that nobody has taken")),
+        }
     }
 
-    fn launch(&mut self, launched: &Launched, scratch: Option<Place>) -> Result<()> {
-        let Launched { function, launch, buffers } = launched;
-        let mut blocks = [0; 3];
-        for (blocks, size) in blocks.iter_mut().zip(&launch.grid) {
-            let size = self.eval(size)?;
-            *blocks = u32::try_from(size)
-                .map_err(|_| Error::not_supported(format!("{}: a grid of {size} blocks", launch.function)))?;
-        }
-        if blocks.contains(&0) {
-            return Ok(());
-        }
-        let mut arguments = Vec::with_capacity(buffers.len() + launch.symbols.len() + 3);
-        for buffer in buffers {
-            arguments.push(Argument::Place(self.place(*buffer)?));
-        }
-        for symbol in &launch.symbols {
-            let value = self.symbols.get(*symbol as usize).copied().flatten();
-            let missing = || Error::internal(format!("{}: symbol {symbol} is not known", launch.function));
-            arguments.push(Argument::I64(value.ok_or_else(missing)?));
-        }
-        if launch.scratch {
-            let missing = || Error::internal(format!("{}: no scratch memory", launch.function));
-            arguments.push(Argument::Place(scratch.ok_or_else(missing)?));
-        }
-        if launch.flag {
-            arguments.push(Argument::Place(self.control()?.part(FLAG)?));
-            self.unchecked = true;
-        }
-        if launch.random {
-            arguments.push(Argument::Place(self.control()?.part(RANDOM)?));
-        }
-        let grid = Grid { blocks, threads: launch.block, shared: launch.shared };
-        function.launch(&grid, &arguments, &self.room.stream).map_err(|e| e.at(&launch.function))
+    /// A part of the memory for inputs, outputs and the control block.
+    pub fn values(&self, range: std::ops::Range<usize>) -> Result<Place> {
+        self.room.values.place().ok_or_else(|| Error::internal("no memory for values"))?.part(range)
     }
 
-    fn control(&self) -> Result<Place> {
-        self.room.values.place().ok_or_else(|| Error::internal("no control block"))
-    }
-
-    /// The memory of a buffer; one whose size had to wait gets its memory now, or more of it.
-    pub fn place(&mut self, buffer: BufferId) -> Result<Place> {
-        if !self.places.waits.get(buffer as usize).is_some_and(|waits| *waits) {
-            return self.places.get(buffer);
-        }
-        let (plan, device) = (&self.prepared.plan, &self.prepared.device);
-        let bytes = arena::bytes(plan, buffer as usize, &self.symbols)?
-            .ok_or_else(|| Error::internal(format!("the size of buffer {buffer} is not known when a step uses it")))?;
-        let memory = self.room.late.entry(buffer).or_default();
-        let what = || format!("{bytes} bytes of {:?} whose size depends on data", plan.name);
-        let place = memory.at_least(bytes, device, what)?;
-        if let Some(known) = self.places.places.get_mut(buffer as usize) {
-            *known = Some(place);
-        }
-        Ok(place)
+    /// A part of the control block.
+    pub fn control(&self, part: std::ops::Range<usize>) -> Result<Place> {
+        self.values(self.frame.slots.control(part))
     }
 
     fn set(&mut self, symbol: u32, value: i64) -> Result<()> {
@@ -182,7 +146,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn eval(&self, expr: &Expr) -> Result<i64> {
+    pub fn eval(&self, expr: &Expr) -> Result<i64> {
         eval(expr, &self.symbols).ok_or_else(|| Error::internal(format!("{expr} is not known when it is needed")))
     }
 
@@ -194,29 +158,31 @@ impl<'a> Walk<'a> {
         self.read(place, dtype)
     }
 
-    fn read(&mut self, place: Place, dtype: douse_core::DType) -> Result<Scalar> {
+    fn read(&mut self, place: Place, dtype: DType) -> Result<Scalar> {
+        self.host_reads += 1;
         let device = self.prepared.device.device();
         let mut bytes = [0; NUMBER.end - NUMBER.start];
         let bytes = bytes.get_mut(..dtype.size()).ok_or_else(|| Error::internal(format!("a number of {dtype}")))?;
-        device.download(place.part(0..bytes.len())?, &self.room.pinned, NUMBER.start, &self.room.stream)?;
+        let [number, flag] = [NUMBER, FLAG].map(|part| self.frame.slots.control(part).start);
+        device.download(place.part(0..bytes.len())?, &self.room.pinned, number, self.stream)?;
+        device.download(self.control(FLAG)?, &self.room.pinned, flag, self.stream)?;
         // A value that an earlier check would have refused decides nothing.
         self.settle()?;
-        self.room.pinned.read(NUMBER.start, bytes)?;
+        self.room.pinned.read(number, bytes)?;
         number::from_bytes(bytes, dtype)
     }
 
-    /// Waits for all work so far, and reads the error flag.
+    /// Waits for all work so far, and looks at the error flag that came back.
     ///
     /// # Errors
     /// What was raised; a fault of the work.
     pub fn settle(&mut self) -> Result<()> {
-        let flag = self.control()?.part(FLAG)?;
-        self.prepared.device.device().download(flag, &self.room.pinned, FLAG.start, &self.room.stream)?;
-        self.room.stream.synchronize()?;
+        self.stream.synchronize()?;
         let mut bytes = [0; flag::BYTES];
-        self.room.pinned.read(room::FLAG.start, &mut bytes)?;
-        self.unchecked = false;
-        flag::check(&self.prepared.plan, &bytes)
+        self.room.pinned.read(self.frame.slots.control(FLAG).start, &mut bytes)?;
+        let checked = flag::check(&self.prepared.plan, &bytes);
+        self.refused |= checked.is_err();
+        checked
     }
 
     fn predicate(&mut self, predicate: &Predicate) -> Result<bool> {
@@ -234,4 +200,14 @@ impl<'a> Walk<'a> {
         };
         cond.eval(&value).ok_or_else(|| Error::internal("a condition is not known when it is needed"))
     }
+}
+
+/// Whether any of these writes state.
+fn commits(ops: &[Op]) -> bool {
+    ops.iter().any(|op| match op {
+        Op::Launches { commits, .. } | Op::Copy { commits, .. } => *commits,
+        Op::If { then, otherwise, .. } => commits(then) || commits(otherwise),
+        Op::While { test, body, .. } => commits(test) || commits(body),
+        Op::Upload | Op::Download => false,
+    })
 }

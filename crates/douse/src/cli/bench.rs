@@ -1,5 +1,6 @@
 //! `douse bench`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use clap::Args;
 use douse::LowerOptions;
 use serde::Serialize;
 
-use super::device::DeviceArguments;
+use super::device::{DeviceArguments, describe_graphs};
 use super::failure::Done;
 use super::run::{make_inputs, run_call};
 use super::source::Source;
@@ -23,8 +24,8 @@ pub struct Bench {
     #[command(flatten)]
     device: DeviceArguments,
     /// An input, as for `run` (may be repeated)
-    #[arg(long, value_name = "FILE")]
-    input: Vec<String>,
+    #[arg(long, value_name = "FILE", allow_negative_numbers = true)]
+    input: Vec<OsString>,
     /// How many calls to measure, after the warm-up
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,
@@ -53,7 +54,12 @@ struct Figures {
     min: f64,
     p90: f64,
     mean: f64,
+    /// Where the method was loaded with graphs.
+    cuda_graph: Option<String>,
 }
+
+/// Calls before graphs are replayed: those that warm up, and the one that records.
+const RECORDED: u32 = 4;
 
 fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
@@ -67,6 +73,9 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
 
 impl Bench {
     pub fn run(self) -> Done {
+        if let Some(json) = &self.json {
+            output::keep(json, std::slice::from_ref(&self.model))?;
+        }
         let device = self.device.open()?;
         let options = device.load(self.device.threads)?;
         let start = Instant::now();
@@ -82,7 +91,8 @@ impl Bench {
         let start = Instant::now();
         run_call(&mut method, &meta, &mut values)?;
         let first_call = milliseconds(start);
-        for _ in 1..self.warm_up {
+        let warm_up = self.warm_up.max(if options.cuda_graph.is_some() { RECORDED } else { 1 });
+        for _ in 1..warm_up {
             run_call(&mut method, &meta, &mut values)?;
         }
         let bar = progress::bar(self.calls as usize);
@@ -106,13 +116,17 @@ impl Bench {
             min: quantile(&times, 0.0),
             p90: quantile(&times, 0.9),
             mean: times.iter().sum::<f64>() / times.len() as f64,
+            cuda_graph: method.cuda_graph_report().as_ref().map(describe_graphs),
         };
         if !self.json.as_deref().is_some_and(output::is_stdout) {
-            println!(
+            output::line(format_args!(
                 "{}: median {:.3} ms  min {:.3} ms  p90 {:.3} ms  ({} calls, {} threads; open {open:.1} ms, load {load:.1} ms, \
                  first call {first_call:.1} ms)",
                 figures.method, figures.median, figures.min, figures.p90, figures.calls, figures.threads
-            );
+            ))?;
+            if let Some(graphs) = &figures.cuda_graph {
+                output::line(format_args!("{graphs}"))?;
+            }
         }
         if let Some(path) = &self.json {
             output::json(path, &figures)?;

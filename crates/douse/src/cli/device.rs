@@ -1,27 +1,53 @@
 //! What a command runs on, and what programs are lowered for.
 
+use std::ffi::OsString;
+
 use clap::Args;
-use douse::{CudaDevice, LoadOptions, LowerOptions};
+use douse::{CudaDevice, CudaGraph, CudaGraphReport, LoadOptions, LowerOptions, NewShape, Threads};
+use douse_cuda::Architecture;
 
 use super::failure::{Done, Failure};
 
 #[derive(Args)]
 pub struct DeviceArguments {
-    /// What to run on: cpu, or cuda[:N]
+    /// What to run on: cpu, cuda[:N], or soft, a GPU that is simulated, for tests
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Record calls into a CUDA graph
+    /// Record calls as CUDA graphs and replay them
     #[arg(long)]
     cuda_graph: bool,
+    /// With --cuda-graph, what a call does whose input sizes were not recorded
+    #[arg(long, value_enum, default_value = "record", requires = "cuda_graph")]
+    new_shape: Shapes,
+    /// With --cuda-graph, run each replayed call plainly too, and fail where the results differ
+    #[arg(long, requires = "cuda_graph")]
+    compare_graph: bool,
     /// Threads of a call on the CPU; 0 for as many as the machine runs at once
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = threads)]
     pub threads: usize,
+}
+
+/// [`NewShape`] on the command line.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Shapes {
+    /// Is refused
+    Refuse,
+    /// Runs plainly
+    Eager,
+    /// Is recorded
+    Record,
+}
+
+/// A number of threads that can be.
+fn threads(text: &str) -> Result<usize, String> {
+    let count = text.parse().map_err(|_| "expected a number".to_owned())?;
+    if count > Threads::MAX { Err(format!("at most {} threads", Threads::MAX)) } else { Ok(count) }
 }
 
 /// What a command runs on, ready.
 pub enum Device {
     Cpu,
-    Cuda(CudaDevice),
+    Cuda { device: CudaDevice, graph: Option<CudaGraph> },
 }
 
 impl DeviceArguments {
@@ -32,12 +58,22 @@ impl DeviceArguments {
             ("cpu", _) if kind != self.device => Err(Failure::Usage("--device cpu takes no number".into())),
             ("cpu", _) if self.cuda_graph => Err(Failure::Usage("--cuda-graph needs --device cuda".into())),
             ("cpu", _) => Ok(Device::Cpu),
-            ("cuda", Ok(_)) if self.cuda_graph => Err(Failure::No(
-                "this version of Douse launches kernels plainly: --cuda-graph is not supported yet".into(),
-            )),
-            ("cuda", Ok(ordinal)) => Ok(Device::Cuda(CudaDevice::open(ordinal)?)),
+            ("cuda", Ok(ordinal)) => Ok(Device::Cuda { device: CudaDevice::open(ordinal)?, graph: self.graph() }),
+            ("soft", _) if kind != self.device => Err(Failure::Usage("--device soft takes no number".into())),
+            ("soft", _) => Ok(Device::Cuda { device: CudaDevice::open_with(&[softgpu()], 0)?, graph: self.graph() }),
             _ => Err(Failure::Usage(format!("--device {}: expected cpu or cuda[:N]", self.device))),
         }
+    }
+}
+
+impl DeviceArguments {
+    fn graph(&self) -> Option<CudaGraph> {
+        let new_shape = match self.new_shape {
+            Shapes::Refuse => NewShape::Refuse,
+            Shapes::Eager => NewShape::Eager,
+            Shapes::Record => NewShape::Record,
+        };
+        self.cuda_graph.then(|| CudaGraph { new_shape, compare: self.compare_graph, ..CudaGraph::default() })
     }
 }
 
@@ -46,7 +82,7 @@ impl Device {
     pub fn load(&self, threads: usize) -> Done<LoadOptions> {
         match self {
             Device::Cpu => Ok(LoadOptions::cpu(threads)?),
-            Device::Cuda(device) => Ok(LoadOptions::on(device)),
+            Device::Cuda { device, graph } => Ok(LoadOptions { cuda_graph: graph.clone(), ..LoadOptions::on(device) }),
         }
     }
 
@@ -54,21 +90,35 @@ impl Device {
     pub fn lower(&self) -> LowerOptions {
         let target = match self {
             Device::Cpu => "cpu".to_owned(),
-            Device::Cuda(device) => {
-                let (major, minor) = device.device().compute_capability();
-                // Hopper's own instructions multiply matrices nearly twice as fast.
-                let specific = if (major, minor) == (9, 0) { "a" } else { "" };
-                format!("sm_{major}{minor}{specific}")
-            }
+            Device::Cuda { device, .. } => Architecture::of(device.device().compute_capability()).to_string(),
         };
         LowerOptions { targets: vec![target], ..LowerOptions::default() }
     }
 }
 
+/// What became of a method's graphs, in a line.
+pub fn describe_graphs(report: &CudaGraphReport) -> String {
+    let mut text = format!(
+        "CUDA graphs: {} recorded, {} replayed, {} nodes changed, {} plain calls, {} host reads, {} bytes on the device",
+        report.recordings, report.replays, report.patched_nodes, report.plain_calls, report.host_reads, report.bytes
+    );
+    if let Some(reason) = &report.off {
+        text.push_str(&format!("; off: {reason}"));
+    }
+    text
+}
+
+/// The driver that simulates a GPU: the file that `DOUSE_SOFTGPU` names, else the one beside the program, where the crate softgpu is built to.
+fn softgpu() -> OsString {
+    let named = std::env::var_os("DOUSE_SOFTGPU").filter(|name| !name.is_empty());
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("libcuda.so").into_os_string());
+    named.or_else(beside).unwrap_or_else(|| "libcuda.so".into())
+}
+
 /// Checks the names of targets.
 pub fn check_targets(targets: &[String]) -> Done {
     for target in targets.iter().filter(|target| !["cpu", "ptx"].contains(&target.as_str())) {
-        if target.parse::<douse_cuda::Architecture>().is_err() {
+        if target.parse::<Architecture>().is_err() {
             return Err(Failure::Usage(format!("--target {target}: expected cpu, sm_NN or ptx")));
         }
     }

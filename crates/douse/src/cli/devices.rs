@@ -4,7 +4,7 @@ use clap::Args;
 use douse_cuda::{Driver, Nvrtc};
 
 use super::failure::Done;
-use super::show;
+use super::{output, show};
 
 #[derive(Args)]
 pub struct Devices {}
@@ -12,16 +12,16 @@ pub struct Devices {}
 impl Devices {
     pub fn run(self) -> Done {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        println!("cpu     {threads} thread{}", if threads == 1 { "" } else { "s" });
+        let mut lines = vec![format!("cpu     {threads} thread{}", if threads == 1 { "" } else { "s" })];
         match list() {
-            Ok(lines) => lines.iter().for_each(|line| println!("{line}")),
-            Err(error) => println!("cuda    none: {error}"),
+            Ok(devices) => lines.extend(devices),
+            Err(error) => lines.push(format!("cuda    none: {error}")),
         }
-        match Nvrtc::open() {
-            Ok(nvrtc) => println!("nvrtc   {} ({})", nvrtc.version(), nvrtc.name().display()),
-            Err(error) => println!("nvrtc   none: {error}"),
-        }
-        Ok(())
+        lines.push(match Nvrtc::open() {
+            Ok(nvrtc) => format!("nvrtc   {} ({})", nvrtc.version(), nvrtc.name().display()),
+            Err(error) => format!("nvrtc   none: {error}"),
+        });
+        output::line(lines.join("\n"))
     }
 }
 

@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use douse::{LowerOptions, lower};
-use douse_core::sym::Expr;
+use douse::LowerOptions;
+use douse_core::sym::{Expr, Ranges, Symbol};
+use douse_program::arena::Layout;
 use douse_program::bounds::{ranges, size_bounds};
 use douse_program::library::Library;
+use douse_program::place::lifetimes;
 use douse_program::plan::{BufferKind, Plan, Step};
 
 use super::failure::Done;
-use super::show;
-use super::source::{Kind, Source, kind};
+use super::source::Source;
+use super::{output, show};
 
 #[derive(Args)]
 pub struct Explain {
@@ -31,27 +33,17 @@ pub struct Explain {
 impl Explain {
     pub fn run(self) -> Done {
         let options = LowerOptions { fuse: !self.unfused, ..LowerOptions::default() };
-        let (program, notes) = match kind(&self.file)? {
-            Kind::Exported => {
-                let lowered = lower(&self.file, &options)?;
-                let notes = lowered.notes.clone();
-                (lowered.into_program()?, notes)
-            }
-            Kind::Program | Kind::Weights => (Source::open(&self.file, &options)?.program, Vec::new()),
-        };
+        let program = Source::open(&self.file, &options)?.program;
         if let Some(name) = &self.method {
             program.method_meta(name)?;
         }
         for payload in program.methods() {
             if self.method.as_ref().is_none_or(|name| *name == payload.plan.name) {
-                println!("{}", summary(&payload.plan));
+                output::line(summary(&payload.plan))?;
                 if !self.summary {
-                    println!("{}", payload.plan);
+                    output::line(&payload.plan)?;
                 }
             }
-        }
-        for note in notes {
-            println!("{note}");
         }
         Ok(())
     }
@@ -63,7 +55,6 @@ fn summary(plan: &Plan) -> String {
     counts.steps(&plan.steps);
     let ranges = ranges(plan);
     let mut memory = [("inputs", 0u64, true), ("outputs", 0, true), ("state", 0, true), ("constants", 0, true)];
-    let (mut arena, mut unplaced) = (0u64, 0usize);
     for buffer in &plan.buffers {
         let bytes = |elements: &Expr| {
             let max = size_bounds(&ranges, elements).max?;
@@ -75,14 +66,7 @@ fn summary(plan: &Plan) -> String {
             BufferKind::Output(_) => memory.get_mut(1),
             BufferKind::State { .. } => memory.get_mut(2),
             BufferKind::Constant(_) => memory.get_mut(3),
-            BufferKind::Temporary { place: Some(place) } => {
-                arena = arena.max(place.saturating_add(bytes.unwrap_or(0)));
-                None
-            }
-            BufferKind::Temporary { place: None } => {
-                unplaced += 1;
-                None
-            }
+            BufferKind::Temporary => None,
         };
         if let Some((_, total, bounded)) = slot {
             *total = total.saturating_add(bytes.unwrap_or(0));
@@ -95,8 +79,8 @@ fn summary(plan: &Plan) -> String {
             format!("{name} {}{}", show::bytes(*bytes), if *bounded { "" } else { " and more" })
         })
         .collect();
-    let mut text = format!(
-        "{}: {} kernel launches ({} kernels), {} library steps, {} copies, {} branches, {} loops, {} host reads\n  memory: {}, arena {}",
+    format!(
+        "{}: {} kernel launches ({} kernels), {} library steps, {} copies, {} branches, {} loops, {} host reads\n  memory: {}, {}\n",
         plan.name,
         counts.kernels,
         plan.kernels.len(),
@@ -106,12 +90,22 @@ fn summary(plan: &Plan) -> String {
         counts.loops,
         counts.reads,
         memory.join(", "),
-        show::bytes(arena),
-    );
-    if unplaced > 0 {
-        text += &format!(", {unplaced} temporaries placed when running");
+        arena(plan, &ranges),
+    )
+}
+
+/// The arena at the greatest values of all symbols.
+fn arena(plan: &Plan, ranges: &Ranges) -> String {
+    let greatest = |i: usize| ranges.max(&Expr::symbol(Symbol::Size(i as u32)));
+    let symbols: Vec<Option<i64>> = (0..plan.symbols.len()).map(greatest).collect();
+    let (lives, mut layout) = (lifetimes(plan), Layout::default());
+    if layout.update(plan, &lives, &symbols).is_err() {
+        return "an arena whose size follows the inputs".to_owned();
     }
-    text + "\n"
+    let temporaries = plan.buffers.iter().map(|b| b.kind == BufferKind::Temporary);
+    let bounded =
+        temporaries.zip(&lives).zip(&layout.places).all(|((own, life), at)| !own || life.is_none() || at.is_some());
+    format!("arena {}{}", show::bytes(layout.total as u64), if bounded { "" } else { " and more" })
 }
 
 #[derive(Default)]

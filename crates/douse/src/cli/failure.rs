@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use douse::{Error, Refused};
 
+use super::output;
+
 pub enum Failure {
     /// The answer is no: a program was refused, a file cannot be read, a case failed.
     No(String),
@@ -11,6 +13,8 @@ pub enum Failure {
     Silent,
     /// The command line asks for what cannot be.
     Usage(String),
+    /// Whoever reads the output has had enough of it: `douse explain model.pt2 | head`.
+    Closed,
 }
 
 impl Failure {
@@ -18,14 +22,15 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         match self {
             Failure::No(message) => {
-                eprintln!("error: {message}");
+                output::note(format_args!("error: {message}"));
                 ExitCode::from(1)
             }
             Failure::Silent => ExitCode::from(1),
             Failure::Usage(message) => {
-                eprintln!("error: {message}\n\nFor more information, try '--help'.");
+                output::note(format_args!("error: {message}\n\nFor more information, try '--help'."));
                 ExitCode::from(2)
             }
+            Failure::Closed => ExitCode::SUCCESS,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The inputs of a call, from what `--input` names.
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use douse::{MethodMeta, Value, ValueKind};
@@ -9,7 +10,7 @@ use super::tensors;
 
 /// Reads every `--input` and puts each value in its place: by its name where an input has that name, else by position
 /// among those that are not yet given.
-pub fn read(arguments: &[String], meta: &MethodMeta) -> Done<Vec<Value>> {
+pub fn read(arguments: &[OsString], meta: &MethodMeta) -> Done<Vec<Value>> {
     let mut slots: Vec<Option<Value>> = vec![None; meta.inputs.len()];
     let mut rest = Vec::new();
     for argument in arguments {
@@ -52,24 +53,33 @@ fn names(meta: &MethodMeta) -> String {
 }
 
 /// `FILE`, `NAME=FILE`, a JSON scalar, or `NAME=SCALAR`.
-fn parse(argument: &str, meta: &MethodMeta) -> Done<Vec<(Option<String>, Value)>> {
-    if let Some((name, rest)) = argument.split_once('=')
-        && meta.inputs.iter().any(|input| input.name == name)
-    {
-        let mut values = parse_value(rest)?;
-        return match (values.pop(), values.is_empty()) {
-            (Some((_, value)), true) => Ok(vec![(Some(name.to_owned()), value)]),
-            _ => Err(Failure::Usage(format!("{rest} holds several tensors, {name} takes one"))),
-        };
+fn parse(argument: &OsStr, meta: &MethodMeta) -> Done<Vec<(Option<String>, Value)>> {
+    // Names of inputs and scalars are text; a path may be any bytes.
+    let Some(argument) = argument.to_str() else { return parse_file(Path::new(argument)) };
+    let named = argument.split_once('=');
+    let Some((name, rest)) = named.filter(|(name, _)| meta.inputs.iter().any(|input| input.name == *name)) else {
+        return parse_value(argument).map_err(|failure| match named {
+            // An equals sign may also stand in the name of a file.
+            Some((name, _)) if !Path::new(argument).exists() => {
+                Failure::Usage(format!("--input {argument}: there is no input {name:?}; there are {}", names(meta)))
+            }
+            _ => failure,
+        });
+    };
+    let mut values = parse_value(rest)?;
+    match (values.pop(), values.is_empty()) {
+        (Some((_, value)), true) => Ok(vec![(Some(name.to_owned()), value)]),
+        _ => Err(Failure::Usage(format!("{rest} holds several tensors, {name} takes one"))),
     }
-    parse_value(argument)
+}
+
+fn parse_file(path: &Path) -> Done<Vec<(Option<String>, Value)>> {
+    Ok(tensors::read(path)?.into_iter().map(|(name, tensor)| (name, Value::Tensor(tensor))).collect())
 }
 
 fn parse_value(text: &str) -> Done<Vec<(Option<String>, Value)>> {
-    let path = Path::new(text);
-    if tensors::is_tensor_file(path) {
-        let named = tensors::read(path)?;
-        return Ok(named.into_iter().map(|(name, tensor)| (name, Value::Tensor(tensor))).collect());
+    if tensors::is_tensor_file(Path::new(text)) {
+        return parse_file(Path::new(text));
     }
     use serde_json::Value as Json;
     let value = match serde_json::from_str::<Json>(text) {
@@ -112,11 +122,11 @@ mod tests {
     }
 
     fn given(arguments: &[&str]) -> Result<Vec<String>, String> {
-        let arguments: Vec<String> = arguments.iter().map(|a| a.to_string()).collect();
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
         match read(&arguments, &meta()) {
             Ok(values) => Ok(values.iter().map(Value::to_string).collect()),
             Err(Failure::Usage(message) | Failure::No(message)) => Err(message),
-            Err(Failure::Silent) => Err(String::new()),
+            Err(Failure::Silent | Failure::Closed) => Err(String::new()),
         }
     }
 
@@ -124,7 +134,7 @@ mod tests {
     fn values_by_position_and_by_name() {
         assert_eq!(given(&["3", "1.5"]).unwrap(), ["3", "1.5", "\"fast\""]);
         assert_eq!(given(&["scale=1.5", "3"]).unwrap(), ["3", "1.5", "\"fast\""]);
-        assert_eq!(given(&["3", "1.5", "\"slow\""]).unwrap(), ["3", "1.5", "\"slow\""]);
+        assert_eq!(given(&["3", "1.5", "\"a=b\""]).unwrap(), ["3", "1.5", "\"a=b\""]);
     }
 
     #[test]
@@ -132,6 +142,7 @@ mod tests {
         assert_eq!(given(&["3"]).unwrap_err(), "inputs are missing: scale (of n, scale, mode)");
         assert!(given(&["3", "1.5", "\"fast\"", "4"]).unwrap_err().contains("beyond the method's inputs"));
         assert!(given(&["n=3", "n=4"]).unwrap_err().contains("\"n\" is given twice"));
+        assert!(given(&["m=3"]).unwrap_err().contains("no input \"m\"; there are n, scale, mode"));
         assert!(given(&["photo.jpg"]).unwrap_err().contains("--input photo.jpg: expected"));
         assert!(given(&["missing.npy"]).unwrap_err().contains("cannot read missing.npy"));
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use douse::{MethodMeta, Program, Value, ValueKind, ValueMeta};
 use douse_program::container::{MethodSummary, ptd, pte};
-use douse_pt2::{Argument, ExportedProgram, InputSpec, OutputSpec};
+use douse_pt2::{Argument, ConstantValue, ExportedProgram, InputSpec, OutputSpec, Sym};
 use serde_json::{Value as Json, json};
 
 use super::failure::Done;
@@ -24,16 +24,18 @@ pub struct Inspect {
 
 impl Inspect {
     pub fn run(self) -> Done {
+        if let Some(json) = &self.json {
+            output::keep(json, std::slice::from_ref(&self.file))?;
+        }
         let report = match kind(&self.file)? {
             Kind::Program => program(&self.file)?,
             Kind::Weights => weights(&self.file)?,
             Kind::Exported => exported(&self.file)?,
         };
         match &self.json {
-            Some(path) => output::json(path, &report)?,
-            None => print!("{}", text(&report, 0)),
+            Some(path) => output::json(path, &report),
+            None => output::line(text(&report, 0).trim_end()),
         }
-        Ok(())
     }
 }
 
@@ -169,8 +171,10 @@ fn exported(path: &Path) -> Done<Json> {
         other => format!("{other:?}"),
     });
     let ranges = program.ranges.iter().map(|(symbol, range)| {
+        // PyTorch writes the largest integers for what has no bound.
+        let max = range.max.filter(|max| *max < i64::MAX - 1);
         let end = |end: Option<i64>| end.map_or("unbounded".to_owned(), |end| end.to_string());
-        format!("{symbol}: {} to {}", end(range.min), end(range.max))
+        format!("{symbol}: {} to {}", end(range.min), end(max))
     });
     Ok(json!({
         "file": format!("exported program (.pt2) of PyTorch {}, {}", program.torch_version, file_size(path)),
@@ -187,7 +191,7 @@ fn exported(path: &Path) -> Done<Json> {
 fn input(program: &ExportedProgram, spec: &InputSpec) -> String {
     match spec {
         InputSpec::User { label, arg } => argument(program, label, arg),
-        InputSpec::Constant { label, value, .. } => format!("{label}: always {value:?}"),
+        InputSpec::Constant { label, value, .. } => format!("{label}: {}", constant(value)),
         other => format!("{other:?}"),
     }
 }
@@ -199,10 +203,36 @@ fn argument(program: &ExportedProgram, label: &str, arg: &Argument) -> String {
     };
     match meta {
         Some(meta) => {
-            let sizes: Vec<String> = meta.sizes.iter().map(|s| s.to_string()).collect();
+            let sizes: Vec<String> = meta.sizes.iter().map(|s| s.formula()).collect();
             format!("{label}: {} [{}]", meta.dtype, sizes.join(", "))
         }
-        None => format!("{label}: {arg:?}"),
+        None => format!("{label}: {}", plain(arg)),
+    }
+}
+
+/// An input or output that is no tensor: its kind, or its value where that never changes.
+fn plain(arg: &Argument) -> String {
+    match arg {
+        Argument::None | Argument::OptionalTensor(None) => "None".into(),
+        Argument::SymInt(Sym::Name(_)) => "int".into(),
+        Argument::SymFloat(Sym::Name(_)) => "float".into(),
+        Argument::SymBool(Sym::Name(_)) => "bool".into(),
+        Argument::Int(v) | Argument::SymInt(Sym::Value(v)) => format!("always {v}"),
+        Argument::Float(v) | Argument::SymFloat(Sym::Value(v)) => format!("always {v:?}"),
+        Argument::Bool(v) | Argument::SymBool(Sym::Value(v)) => format!("always {v}"),
+        Argument::Str(v) => format!("always {v:?}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A value that the program was exported with and is bound to.
+fn constant(value: &ConstantValue) -> String {
+    match value {
+        ConstantValue::None => "None".into(),
+        ConstantValue::Int(v) => format!("always {v}"),
+        ConstantValue::Float(v) => format!("always {v:?}"),
+        ConstantValue::Bool(v) => format!("always {v}"),
+        ConstantValue::Str(v) => format!("always {v:?}"),
     }
 }
 

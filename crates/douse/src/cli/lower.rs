@@ -8,7 +8,7 @@ use douse::{LowerOptions, lower_methods};
 
 use super::device::check_targets;
 use super::failure::{Done, Failure};
-use super::{progress, show};
+use super::{output, progress, show};
 
 #[derive(Args)]
 pub struct Lower {
@@ -50,6 +50,11 @@ impl Lower {
             (None, Some(model)) => model.with_extension("pte"),
             (None, None) => return Err(Failure::Usage("-o is needed when there is no MODEL".into())),
         };
+        if output::is_stdout(&output) {
+            return Err(Failure::Usage("-o -: a program goes to a file, give its name".into()));
+        }
+        let inputs: Vec<PathBuf> = methods.iter().map(|(_, path)| path.to_path_buf()).collect();
+        output::keep(&output, &inputs)?;
         let options = LowerOptions {
             fuse: !self.unfused,
             drop_asserts: self.drop_asserts,
@@ -65,11 +70,10 @@ impl Lower {
         let (program, weights) = lowered.save(&output)?;
         spinner.finish_and_clear();
         let seconds = start.elapsed().as_secs_f64();
-        print!("{}  {}", output.display(), show::bytes(program));
-        if let (Some(name), Some(weights)) = (&self.data, weights) {
-            print!("  and {name}.ptd  {}", show::bytes(weights));
-        }
-        println!("  in {seconds:.2} s");
-        Ok(())
+        let beside = match (&self.data, weights) {
+            (Some(name), Some(weights)) => format!("  and {name}.ptd  {}", show::bytes(weights)),
+            _ => String::new(),
+        };
+        output::line(format_args!("{}  {}{beside}  in {seconds:.2} s", output.display(), show::bytes(program)))
     }
 }

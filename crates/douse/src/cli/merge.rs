@@ -7,7 +7,7 @@ use douse_program::file::{ProgramFile, write};
 use douse_program::payload::Payload;
 
 use super::failure::{Done, Failure};
-use super::show;
+use super::{output, show};
 
 #[derive(Args)]
 pub struct Merge {
@@ -35,6 +35,9 @@ fn join(present: &mut Payload, other: &Payload) {
 
 impl Merge {
     pub fn run(self) -> Done {
+        if output::is_stdout(&self.output) {
+            return Err(Failure::Usage("-o -: a program goes to a file, give its name".into()));
+        }
         let files = self.programs.iter().map(|path| ProgramFile::open(path, &[])).collect::<douse::Result<Vec<_>>>()?;
         let mut methods: Vec<Payload> = Vec::new();
         let mut conflicts = Vec::new();
@@ -50,7 +53,8 @@ impl Merge {
                     Some(_) => {
                         let targets = method.targets.join(", ");
                         conflicts.push(format!(
-                            "method {name:?} of {} is another one than before, for {targets}",
+                            "method {name:?} of {} is another one than before, for {targets}: lower it under a name of its own \
+                             (--method NAME=FILE.pt2)",
                             path.display()
                         ));
                     }
@@ -73,7 +77,6 @@ impl Merge {
         let find = |key: &str| files.iter().find_map(|file| file.data(key).ok());
         let (size, _) = write(&self.output, &methods, &find)?;
         let names: Vec<&str> = methods.iter().map(|m| m.plan.name.as_str()).collect();
-        println!("{}  {}  methods {}", self.output.display(), show::bytes(size), names.join(", "));
-        Ok(())
+        output::line(format_args!("{}  {}  methods {}", self.output.display(), show::bytes(size), names.join(", ")))
     }
 }

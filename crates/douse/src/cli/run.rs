@@ -1,14 +1,15 @@
 //! `douse run`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 use douse::{Argument, HostTensor, Method, MethodMeta, Result, Value, ValueKind};
 
-use super::device::DeviceArguments;
+use super::device::{DeviceArguments, describe_graphs};
 use super::failure::{Done, Failure};
 use super::source::{Source, example_value};
-use super::{inputs, random, show, tensors};
+use super::{inputs, output, random, show, tensors};
 
 #[derive(Args)]
 pub struct Run {
@@ -21,8 +22,8 @@ pub struct Run {
     device: DeviceArguments,
     /// An input: a .npy, .npz or .safetensors file or a JSON scalar, by position or as NAME=... (may be repeated);
     /// without any, random inputs of the exported example shapes
-    #[arg(long, value_name = "FILE")]
-    input: Vec<String>,
+    #[arg(long, value_name = "FILE", allow_negative_numbers = true)]
+    input: Vec<OsString>,
     /// Write the outputs of the last call to a .safetensors or .npz file
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -47,11 +48,19 @@ impl Run {
         for call in 0..self.calls {
             outputs = run_call(&mut method, &meta, &mut values)?;
             if self.calls > 1 {
-                println!("call {call}");
+                output::line(format_args!("call {call}"))?;
             }
             for (i, (value, output)) in outputs.iter().zip(&meta.outputs).enumerate() {
-                println!("output {i} ({}): {}", output.name, show::value(value));
+                output::line(format_args!("output {i} ({}): {}", output.name, show::value(value)))?;
             }
+            for (i, (value, input)) in values.iter().zip(&meta.inputs).enumerate() {
+                if matches!(input.kind, ValueKind::Tensor { written: true, .. }) {
+                    output::line(format_args!("input {i} ({}), written: {}", input.name, show::value(value)))?;
+                }
+            }
+        }
+        if let Some(report) = method.cuda_graph_report() {
+            output::line(format_args!("{}", describe_graphs(&report)))?;
         }
         if let Some(path) = &self.output {
             tensors::write(path, named_outputs(&meta, outputs)?)?;
@@ -61,7 +70,7 @@ impl Run {
 }
 
 /// The inputs that were named, or random ones.
-pub fn make_inputs(source: &Source, meta: &MethodMeta, given: &[String]) -> Done<Vec<Value>> {
+pub fn make_inputs(source: &Source, meta: &MethodMeta, given: &[OsString]) -> Done<Vec<Value>> {
     if !given.is_empty() {
         return inputs::read(given, meta);
     }
@@ -89,11 +98,12 @@ fn named_outputs(meta: &MethodMeta, outputs: Vec<Value>) -> Result<Vec<(String, 
     for (i, (value, output)) in outputs.into_iter().zip(&meta.outputs).enumerate() {
         let tensor = match value {
             Value::Tensor(tensor) => tensor,
+            Value::Device(tensor) => tensor.to_host()?,
             Value::Int(v) => HostTensor::from_i64(&[], &[v])?,
             Value::Float(v) => HostTensor::from_f64(&[], &[v])?,
             Value::Bool(v) => HostTensor::from_bytes(douse::DType::Bool, &[], &[v.into()])?,
             Value::Str(_) | Value::None => {
-                eprintln!("output {i} ({}) is {value}, which is not written", output.name);
+                output::note(format_args!("output {i} ({}) is {value}, which is not written", output.name));
                 continue;
             }
         };

@@ -1,9 +1,9 @@
 //! The programs that commands take: a `.pte`, or a `.pt2` that is lowered in memory.
 
-use std::io::Read;
 use std::path::Path;
 
-use douse::{Error, LowerOptions, Program, Result, lower_exported};
+use douse::{LowerOptions, Program, Result, lower_exported};
+use douse_core::bytes::Bytes;
 use douse_pt2::{ConstantValue, ExampleInput, ExportedProgram, TensorData};
 
 use super::failure::{Done, Failure};
@@ -25,11 +25,7 @@ pub enum Kind {
 }
 
 pub fn kind(path: &Path) -> Result<Kind> {
-    let failed =
-        |e: std::io::Error| Error::new(douse::Code::AccessFailed, format!("cannot read {}: {e}", path.display()));
-    let mut head = Vec::new();
-    std::fs::File::open(path).map_err(failed)?.take(8).read_to_end(&mut head).map_err(failed)?;
-    Ok(match head.get(4..6) {
+    Ok(match Bytes::open(path)?.get(4..6) {
         Some(b"ET") => Kind::Program,
         Some(b"FT") => Kind::Weights,
         _ => Kind::Exported,

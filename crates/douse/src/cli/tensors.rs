@@ -33,7 +33,7 @@ pub fn is_tensor_file(path: &Path) -> bool {
 }
 
 pub fn read(path: &Path) -> Result<Named> {
-    let bytes = open(path)?;
+    let bytes = Bytes::open(path)?;
     let named = match format(path) {
         Some(Format::Npy) => npy::read(&bytes).map(|tensor| vec![(None, tensor)]),
         Some(Format::Npz) => npz::read(&bytes),
@@ -41,18 +41,6 @@ pub fn read(path: &Path) -> Result<Named> {
         None => Err(Error::invalid_argument("expected a .npy, .npz or .safetensors file")),
     };
     named.map_err(|e| e.at(path.display()))
-}
-
-/// Maps a file.
-pub fn open(path: &Path) -> Result<Bytes> {
-    let failed =
-        |e: std::io::Error| Error::new(douse::Code::AccessFailed, format!("cannot read {}: {e}", path.display()));
-    let file = std::fs::File::open(path).map_err(failed)?;
-    // An empty file cannot be mapped.
-    if file.metadata().map_err(failed)?.len() == 0 {
-        return Ok(Bytes::from(Vec::new()));
-    }
-    Bytes::map(&file).map_err(failed)
 }
 
 /// Writes named tensors to a `.npz` or `.safetensors` file, whole or not at all.

@@ -3,6 +3,7 @@
 mod case;
 mod compare;
 mod first_difference;
+mod replay;
 mod report;
 mod runner;
 
@@ -44,6 +45,9 @@ pub struct Verify {
     /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Only one case of every N, chosen by their names alone: the same on every machine, of every family
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    sample: u64,
 }
 
 /// A large model's lowering recurses deeper than a thread's usual stack allows.
@@ -51,11 +55,15 @@ const STACK: usize = 64 << 20;
 
 impl Verify {
     pub fn run(self) -> Done {
+        if let Some(json) = &self.json {
+            output::keep(json, &self.paths)?;
+        }
         let device = self.device.open()?;
         let mut cases = case::find(&self.paths)?;
         if let Some(only) = &self.only {
             cases.retain(|case| case.name.contains(only.as_str()));
         }
+        cases.retain(|case| case.is_in_sample(self.sample));
         if cases.is_empty() {
             return Err(Failure::Usage("there is no .case.json among what was given".into()));
         }
@@ -106,10 +114,15 @@ impl Verify {
             output::json(path, &report)?;
         }
         let text = report.text();
+        let text = text.trim_end();
         if self.json.as_deref().is_some_and(output::is_stdout) {
-            eprint!("{text}");
+            output::note(text);
         } else {
-            print!("{text}");
+            match output::line(text) {
+                // The exit code still says what was found.
+                Ok(()) | Err(Failure::Closed) => {}
+                failed => return failed,
+            }
         }
         if report.failed == 0 { Ok(()) } else { Err(Failure::Silent) }
     }

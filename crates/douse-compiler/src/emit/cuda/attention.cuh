@@ -7,7 +7,7 @@ template <class T, int HEAD, int VALUE, class Query, class Key, class Val, class
 DEVICE void attention(int64 query0, int64 queries, int64 keys, Query query, Key key, Val value, Score score, Out out) {
   typedef Register<T> R;
   const int ROWS = 4, WARPS = 4, KEYS = 32, PARTS = (VALUE + 31) / 32;
-  extern __shared__ __align__(16) unsigned char shared[];
+  DYNAMIC_SHARED(shared);
   R *qs = reinterpret_cast<R *>(shared);
   R *ks = qs + ROWS * WARPS * HEAD;
   R *vs = ks + KEYS * (HEAD + 1);

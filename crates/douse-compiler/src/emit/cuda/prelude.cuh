@@ -2,6 +2,10 @@
 // numbers, the error flag. Needs no header. Compile with --fmad=false: each operation rounds by itself, as eager PyTorch's do.
 
 #define DEVICE __device__ __forceinline__
+// The shared memory that a launch asks for. (softgpu, which runs the same text on the host, has its own.)
+#ifndef DYNAMIC_SHARED
+#define DYNAMIC_SHARED(NAME) extern __shared__ __align__(1024) unsigned char NAME[]
+#endif
 
 typedef signed char int8;
 typedef unsigned char uint8;
@@ -236,8 +240,8 @@ template <int N, class T> DEVICE void store_vector(T *p, const Vector<T, N> &v, 
 
 // The block's dynamic shared memory.
 DEVICE unsigned char *dynamic_shared() {
-  extern __shared__ __align__(1024) unsigned char dynamic_shared_memory[];
-  return dynamic_shared_memory;
+  DYNAMIC_SHARED(memory);
+  return memory;
 }
 
 // ---- Integers of index expressions ---------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ use douse_program::library::View;
 use douse_program::plan::Plan;
 use douse_program::target::{Launch, LibraryLaunch};
 
+use crate::emit::guard::Guards;
 use crate::emit::index::Indexer;
+use crate::emit::kernel::GUARD;
 use crate::emit::{Function, Modules, names};
 
 /// A view as an argument.
@@ -39,15 +41,22 @@ pub(super) struct Writer<'a> {
     pub indexer: Indexer,
     shared_limit: i64,
     warpgroups: bool,
+    guards: &'a Guards<'a>,
     modules: &'a mut Modules,
     written: HashMap<String, (u32, String)>,
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(plan: &'a Plan, ranges: &Ranges, arch: &str, modules: &'a mut Modules) -> Writer<'a> {
+    pub fn new(
+        plan: &'a Plan,
+        ranges: &Ranges,
+        arch: &str,
+        guards: &'a Guards<'a>,
+        modules: &'a mut Modules,
+    ) -> Writer<'a> {
         let indexer = Indexer { ranges: ranges.clone() };
         let (shared_limit, warpgroups) = (shared_limit(arch), arch == "sm_90a");
-        Writer { plan, indexer, shared_limit, warpgroups, modules, written: HashMap::new() }
+        Writer { plan, indexer, shared_limit, warpgroups, guards, modules, written: HashMap::new() }
     }
 
     /// Bytes of shared memory that a block may have; so many in all, together, may the blocks of a multiprocessor.
@@ -131,7 +140,14 @@ impl<'a> Writer<'a> {
         if draft.scratch {
             arguments.push("void *scratch".to_owned());
         }
-        let rest = format!("({}) {{\n{}}}\n", arguments.join(", "), draft.body);
+        let written = draft.arguments.iter().filter(|a| a.written).map(|a| a.view.buffer);
+        let guarded = self.guards.needed(written);
+        let mut guard = String::new();
+        if guarded {
+            arguments.push("const ErrorFlag *flag".to_owned());
+            guard = format!("  {GUARD}\n");
+        }
+        let rest = format!("({}) {{\n{guard}{}}}\n", arguments.join(", "), draft.body);
         let key = format!("{} {} {rest}", draft.name, draft.threads);
         let (module, function) = match self.written.get(&key) {
             Some(found) => found.clone(),
@@ -154,6 +170,7 @@ impl<'a> Writer<'a> {
             symbols: symbols.into_iter().collect(),
             scratch: draft.scratch,
             flag: false,
+            guard: guarded,
             random: false,
         };
         Ok(LibraryLaunch { launch, buffers: draft.arguments.iter().map(|a| a.view.buffer).collect() })

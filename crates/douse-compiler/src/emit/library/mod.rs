@@ -14,6 +14,7 @@ use douse_program::library::Library;
 use douse_program::plan::Plan;
 use douse_program::target::{LibraryLaunches, library_steps};
 
+use super::guard::Guards;
 use super::{Modules, names};
 use function::Writer;
 
@@ -21,8 +22,14 @@ use function::Writer;
 ///
 /// # Errors
 /// `NotSupported`, with its name, for a step that has no code for GPUs.
-pub(super) fn emit(plan: &Plan, ranges: &Ranges, arch: &str, modules: &mut Modules) -> Result<Vec<LibraryLaunches>> {
-    let mut writer = Writer::new(plan, ranges, arch, modules);
+pub(super) fn emit(
+    plan: &Plan,
+    ranges: &Ranges,
+    arch: &str,
+    guards: &Guards<'_>,
+    modules: &mut Modules,
+) -> Result<Vec<LibraryLaunches>> {
+    let mut writer = Writer::new(plan, ranges, arch, guards, modules);
     library_steps(plan)
         .into_iter()
         .map(|step| match step {

@@ -7,6 +7,9 @@ use douse_core::layout;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
+/// The most dimensions that NumPy's arrays have.
+const DIMENSIONS: usize = 64;
+
 /// The elements begin at a multiple of this.
 const ALIGNMENT: usize = 64;
 
@@ -90,7 +93,10 @@ impl Header {
         let shape = after("shape")?.strip_prefix('(').and_then(|s| s.split_once(')'));
         let (shape, _) = shape.ok_or_else(|| damaged("its shape is no tuple"))?;
         let size = |s: &str| s.trim().parse().map_err(|_| damaged(format!("a size of {:?}", s.trim())));
-        let sizes = shape.split(',').filter(|s| !s.trim().is_empty()).map(size).collect::<Result<_>>()?;
+        let sizes: Vec<usize> = shape.split(',').filter(|s| !s.trim().is_empty()).map(size).collect::<Result<_>>()?;
+        if sizes.len() > DIMENSIONS {
+            return Err(damaged(format!("{} dimensions", sizes.len())));
+        }
         Ok(Header { dtype, fortran, sizes })
     }
 }
@@ -149,6 +155,8 @@ mod tests {
             (file(&good.replace("f4", "V2"), &[0; 4]), "dtype \"<V2\""),
             (file(&good.replace("(1,)", "(-1,)"), &[0; 4]), "size of \"-1\""),
             (file(&good.replace("(1,)", "(99999999999, 99999999999)"), &[0; 4]), "4 bytes of elements"),
+            (file(&good.replace("(1,)", "(0, 18446744073709551615)"), &[]), "0 bytes of elements"),
+            (file(&good.replace("(1,)", &format!("({})", "1,".repeat(65))), &[0; 4]), "65 dimensions"),
             (file(&good.replace("'<f4'", "[('a', '<f4')]"), &[0; 4]), "structured"),
             (file(&good.replace("shape", "size"), &[0; 4]), "no shape"),
         ];

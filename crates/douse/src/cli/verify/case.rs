@@ -86,6 +86,16 @@ impl Location {
         self.beside("pt2")
     }
 
+    /// Whether the case is one of those that stand for `every` of them, by a hash of its name (FNV-1a).
+    pub fn is_in_sample(&self, every: u64) -> bool {
+        let hash = self
+            .name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        // The upper half: the lowest bits of a product depend on few of the factors' bits.
+        (hash >> 32) % every == 0
+    }
+
     fn beside(&self, extension: &str) -> PathBuf {
         let text = self.path.to_string_lossy();
         PathBuf::from(format!("{}.{extension}", text.strip_suffix(SUFFIX).unwrap_or(&text)))
@@ -94,6 +104,9 @@ impl Location {
     pub fn read(&self) -> Result<Case> {
         let text = std::fs::read_to_string(&self.path).map_err(damaged)?;
         let file: File = serde_json::from_str(&text).map_err(damaged)?;
+        if file.calls.is_empty() {
+            return Err(damaged("it has no calls"));
+        }
         let path = self.beside("safetensors");
         let named = if path.exists() { tensors::read(&path)? } else { Vec::new() };
         let tensors = named.into_iter().map(|(name, tensor)| (name.unwrap_or_default(), tensor)).collect();
@@ -167,4 +180,22 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<Location>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_a_share_of_every_family_and_always_the_same() {
+        let case = |name: String| Location { path: PathBuf::from(&name), name };
+        let all: Vec<Location> =
+            ["add", "conv2d"].iter().flat_map(|op| (0..500).map(move |i| case(format!("{op}/float32.{i}")))).collect();
+        let sample = |op: &str| all.iter().filter(|c| c.name.starts_with(op) && c.is_in_sample(10)).count();
+        for op in ["add", "conv2d"] {
+            assert!((30..70).contains(&sample(op)), "{op}: {}", sample(op));
+        }
+        assert!(all.iter().all(|case| case.is_in_sample(1)));
+        assert!(case("add/float32.10".into()).is_in_sample(10) && !case("add/float32.11".into()).is_in_sample(10));
+    }
 }

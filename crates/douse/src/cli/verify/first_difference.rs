@@ -27,11 +27,28 @@ fn find(
     call: usize,
 ) -> Result<Option<(String, Difference)>, Error> {
     let (reference, names) = values(location, case, options, call, false, Watch::Nodes)?;
-    for (number, (want, name)) in reference.iter().zip(names).enumerate() {
-        let (got, _) = values(location, case, options, call, true, Watch::Node(number))?;
-        let (Value::Tensor(want), Some(Value::Tensor(got))) = (want, got.first()) else { continue };
-        if let Some(difference) = alike(want, got, tolerance(want.dtype())) {
-            return Ok(Some((name, difference)));
+    let nodes: Vec<(String, Value)> = names.into_iter().zip(reference).collect();
+    first(&nodes, |number| {
+        let (fused, _) = values(location, case, options, call, true, Watch::Node(number))?;
+        Ok(fused.into_iter().next())
+    })
+}
+
+/// The first of these nodes that `fused` gives another value, and how they differ.
+///
+/// # Errors
+/// Where `fused` has no value for a node: its program has other nodes.
+fn first(
+    nodes: &[(String, Value)],
+    mut fused: impl FnMut(usize) -> Result<Option<Value>, Error>,
+) -> Result<Option<(String, Difference)>, Error> {
+    for (number, (name, want)) in nodes.iter().enumerate() {
+        let Value::Tensor(want) = want else { continue };
+        let Some(Value::Tensor(got)) = fused(number)? else {
+            return Err(Error::internal(format!("the fused program has no {name}")));
+        };
+        if let Some(difference) = alike(want, &got, tolerance(want.dtype())) {
+            return Ok(Some((name.clone(), difference)));
         }
     }
     Ok(None)
@@ -69,4 +86,43 @@ fn values(
         }
     }
     Ok((results, meta.outputs.iter().map(|o| o.name.clone()).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use douse::HostTensor;
+
+    fn nodes(values: &[&[f32]]) -> Vec<(String, Value)> {
+        let tensor = |v: &&[f32]| Value::Tensor(HostTensor::from_f32(&[v.len()], v).unwrap());
+        values.iter().enumerate().map(|(i, v)| (format!("node {i}"), tensor(v))).collect()
+    }
+
+    /// The node that is found, and how many fused values were asked for.
+    fn search(unfused: &[&[f32]], fused: &[&[f32]]) -> (Result<Option<String>, Error>, usize) {
+        let (unfused, fused) = (nodes(unfused), nodes(fused));
+        let mut asked = 0;
+        let found = first(&unfused, |number| {
+            asked += 1;
+            Ok(fused.get(number).map(|(_, value)| value.clone()))
+        });
+        (found.map(|found| found.map(|(name, _)| name)), asked)
+    }
+
+    #[test]
+    fn the_first_node_that_differs_is_named_and_the_search_ends_there() {
+        let unfused: &[&[f32]] = &[&[1.0, 2.0], &[3.0], &[f32::NAN, 5.0], &[6.0]];
+        assert_eq!(search(unfused, unfused), (Ok(None), 4));
+        // Rounding is no difference; a later one that follows from the first is not asked for.
+        let perturbed: &[&[f32]] = &[&[1.00001, 2.0], &[3.0], &[f32::NAN, 5.01], &[7.0]];
+        assert_eq!(search(unfused, perturbed), (Ok(Some("node 2".into())), 3));
+        assert_eq!(search(unfused, &[&[1.0, 2.0], &[3.0], &[4.0, 5.0], &[6.0]]).0, Ok(Some("node 2".into())));
+        assert_eq!(search(unfused, &[&[1.0], &[3.0]]).0, Ok(Some("node 0".into())), "other sizes");
+    }
+
+    #[test]
+    fn a_missing_node_is_not_taken_for_an_equal_one() {
+        let (found, _) = search(&[&[1.0], &[2.0]], &[&[1.0]]);
+        assert!(found.unwrap_err().message.contains("no node 1"));
+    }
 }

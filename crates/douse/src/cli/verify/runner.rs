@@ -8,8 +8,8 @@ use douse::{Code, Error, LoadOptions, LowerOptions, Method, MethodMeta, Program,
 
 use super::case::{Call, Case, Location};
 use super::compare::{compare, holds, other_layout};
-use super::first_difference;
 use super::report::{Outcome, Verdict};
+use super::{first_difference, replay};
 use crate::cli::run::run_call;
 
 #[derive(Clone)]
@@ -53,7 +53,11 @@ fn run_case(location: &Location, options: &Options) -> Verdict {
         Ok(case) => case,
         Err(error) => return Verdict::refused(&error),
     };
-    let (mut method, meta) = match load(location, options) {
+    let loaded = open(location, options).and_then(|program| {
+        let plain = LoadOptions { cuda_graph: None, ..options.load.clone() };
+        Ok((program.load("forward", &plain)?, program.method_meta("forward")?, program))
+    });
+    let (mut method, meta, program) = match loaded {
         Ok(loaded) => loaded,
         Err(Refused::Unsupported(missing)) => return Verdict::unsupported(&missing),
         Err(Refused::Error(error)) => return Verdict::refused(&error),
@@ -74,12 +78,20 @@ fn run_case(location: &Location, options: &Options) -> Verdict {
             Ok(None) => {}
         }
     }
+    if options.load.cuda_graph.is_some() {
+        match replay::check(&case, &program, &meta, &options.load) {
+            Ok(None) => {}
+            Ok(Some(verdict)) => return verdict,
+            Err(error) => return Verdict::refused(&error.at("with CUDA graphs")),
+        }
+    }
     Verdict::Passed { calls: case.calls.len(), other_layouts: layouts }
 }
 
-pub fn load(location: &Location, options: &Options) -> Result<(Method, MethodMeta), Refused> {
+/// Lowers a case's program, and loads it from a file where that is asked for.
+fn open(location: &Location, options: &Options) -> Result<Program, Refused> {
     let lowered = lower_methods(&[("forward", &location.program())], &options.lower)?;
-    let program = if options.through_file {
+    if options.through_file {
         let path = std::env::temp_dir().join(format!(
             "douse-verify-{}-{}.pte",
             std::process::id(),
@@ -89,11 +101,17 @@ pub fn load(location: &Location, options: &Options) -> Result<(Method, MethodMet
         let program = Program::open(&path);
         // The program stays mapped without its name.
         let _ = std::fs::remove_file(&path);
-        program?
+        Ok(program?)
     } else {
-        lowered.into_program()?
-    };
-    Ok((program.load("forward", &options.load)?, program.method_meta("forward")?))
+        Ok(lowered.into_program()?)
+    }
+}
+
+/// A case's method, ready to run without graphs.
+pub fn load(location: &Location, options: &Options) -> Result<(Method, MethodMeta), Refused> {
+    let program = open(location, options)?;
+    let load = LoadOptions { cuda_graph: None, ..options.load.clone() };
+    Ok((program.load("forward", &load)?, program.method_meta("forward")?))
 }
 
 /// Makes one call. `Ok(None)`: right. `Err`: refused though it should not have been.

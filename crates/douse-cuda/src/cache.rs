@@ -25,7 +25,7 @@ pub struct Cache {
 }
 
 /// What an entry is found by.
-pub(super) struct Key(String);
+pub(crate) struct Key(String);
 
 impl Key {
     /// Of texts that together decide what the code is.
@@ -42,8 +42,8 @@ impl Key {
 
 impl Cache {
     /// The user's: `DOUSE_CACHE`, or `douse` in the folder for caches. `None` where neither is known, or `DOUSE_CACHE` is empty,
-    /// which turns the cache off.
-    pub fn user() -> Option<Cache> {
+    /// which turns the cache off. Each compiler has a folder of its own there.
+    pub fn user(compiler: &str) -> Option<Cache> {
         let folder = match std::env::var_os("DOUSE_CACHE") {
             Some(folder) if folder.is_empty() => return None,
             Some(folder) => PathBuf::from(folder),
@@ -53,7 +53,7 @@ impl Cache {
                 named("XDG_CACHE_HOME").or_else(home).or_else(|| named("LOCALAPPDATA"))?.join("douse")
             }
         };
-        Some(Cache::at(folder.join("nvrtc"), LIMIT))
+        Some(Cache::at(folder.join(compiler), LIMIT))
     }
 
     /// A folder of its own, with at most that many bytes. The folder is made when something is put into it.
@@ -61,7 +61,7 @@ impl Cache {
         Cache { folder, limit }
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Vec<u8>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Vec<u8>> {
         let path = self.folder.join(&key.0);
         let bytes = fs::read(&path).ok()?;
         let (hash, code) = bytes.split_at_checked(HASH)?;
@@ -74,7 +74,7 @@ impl Cache {
     }
 
     /// Keeps code. What goes wrong is logged: a cache is not needed to go on.
-    pub(super) fn put(&self, key: &Key, code: &[u8]) {
+    pub(crate) fn put(&self, key: &Key, code: &[u8]) {
         if let Err(error) = self.try_put(key, code) {
             tracing::warn!("compiled code was not kept in {}: {error}", self.folder.display());
         }
