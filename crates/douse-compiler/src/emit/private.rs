@@ -9,8 +9,7 @@ pub(super) fn params(plan: &Plan) -> Vec<Vec<u32>> {
     let mut params = vec![Vec::new(); plan.kernels.len()];
     for (kernel, args) in &walk.kernels {
         let alone = |buffer: BufferId| {
-            let temporary =
-                plan.buffers.get(buffer as usize).is_some_and(|b| matches!(b.kind, BufferKind::Temporary { .. }));
+            let temporary = plan.buffers.get(buffer as usize).is_some_and(|b| matches!(b.kind, BufferKind::Temporary));
             temporary && walk.touched.get(buffer as usize) == Some(&1)
         };
         let number = *kernel as usize;
