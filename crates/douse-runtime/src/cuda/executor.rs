@@ -234,11 +234,11 @@ impl Run<'_> {
         let mut symbols = call.symbols.to_vec();
         symbols.resize(plan.symbols.len(), None);
         let taken = if call.outputs_on_device { pool.take(plan, &symbols, device)? } else { Taken::new() };
-        frame.update(prepared, room, state, &symbols, &direct(plan, call.places, &taken))?;
-        let stream = stream.unwrap_or(&room.own);
+        let (memory, own) = (&mut room.memory, &room.own);
+        let stream = stream.unwrap_or(own);
+        frame.update(prepared, memory, state, &symbols, &direct(plan, call.places, &taken), stream)?;
         let snapshot = Snapshot::take(&prepared.initial, call.at_risk, state, &mut room.snapshot, device, stream)?;
         let (committed, refused, host_reads) = (false, false, 0);
-        let memory = &mut room.memory;
         let mut walk = Walk { prepared, room: memory, stream, frame, symbols, graphs, committed, refused, host_reads };
         let done = prepared
             .upload(&mut walk, inputs, call.random)

@@ -1,12 +1,12 @@
 //! Where everything lies during calls of one shape.
 
 use douse_core::{Error, Result};
-use douse_cuda::Place;
+use douse_cuda::{Place, Stream};
 use douse_program::arena::{self, Layout};
 use douse_program::plan::{BufferId, BufferKind, InputKind, Plan};
 
 use super::executor::Prepared;
-use super::room::{Room, Slots};
+use super::room::{Memory, Slots};
 use super::state::DeviceState;
 
 /// Places of buffers. They are found anew only where sizes change or memory has moved.
@@ -26,28 +26,29 @@ pub(super) struct Frame {
 #[derive(Debug, PartialEq)]
 struct MadeFor {
     symbols: Vec<Option<i64>>,
-    /// [`Room::moves`] then.
+    /// [`Memory::moves`] then.
     moves: u64,
     /// Buffers that are the caller's.
     direct: Vec<BufferId>,
 }
 
 impl Frame {
-    /// Makes room for a call, and finds every place that is known before it begins.
+    /// Makes room for a call on that stream, and finds every place that is known before it begins.
     ///
     /// # Errors
     /// `MemoryAllocationFailed` with what did not fit.
     pub fn update(
         &mut self,
         prepared: &Prepared,
-        room: &mut Room,
+        room: &mut Memory,
         state: &mut DeviceState,
         symbols: &[Option<i64>],
         direct: &[(BufferId, Place)],
+        stream: &Stream,
     ) -> Result<()> {
         let current = self.made_for.as_ref().is_some_and(|made| {
             let same = made.direct.iter().eq(direct.iter().map(|(buffer, _)| buffer));
-            same && made.symbols == symbols && made.moves == room.memory.moves()
+            same && made.symbols == symbols && made.moves == room.moves()
         });
         if !current {
             self.made_for = None;
@@ -55,9 +56,13 @@ impl Frame {
             let direct: Vec<BufferId> = direct.iter().map(|(buffer, _)| *buffer).collect();
             self.slots = slots(&prepared.plan, symbols, &direct)?;
             let name = &prepared.plan.name;
-            let (values, arena) = room.memory.prepare(&prepared.device, &self.slots, self.layout.total, name)?;
+            let (values, arena) = room.prepare(&prepared.device, &self.slots, self.layout.total, name)?;
             self.place_all(prepared, values, arena)?;
-            self.made_for = Some(MadeFor { symbols: symbols.to_vec(), moves: room.memory.moves(), direct });
+            // One copy brings all outputs back: what lies between them is never read, but it is copied.
+            for gap in self.slots.gaps() {
+                prepared.device.device().fill(values.part(gap)?, 0, stream)?;
+            }
+            self.made_for = Some(MadeFor { symbols: symbols.to_vec(), moves: room.moves(), direct });
         }
         self.bound.clear();
         for (place, buffer) in self.places.iter_mut().zip(&prepared.plan.buffers) {

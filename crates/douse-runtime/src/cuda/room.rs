@@ -113,6 +113,17 @@ impl Slots {
         0..self.control + CONTROL
     }
 
+    /// What comes back and nothing writes: what lies between values.
+    pub fn gaps(&self) -> Vec<Range<usize>> {
+        let mut taken: Vec<Range<usize>> = self.ranges.values().cloned().collect();
+        taken.push(self.control(0..CONTROL));
+        taken.retain(|range| range.start >= self.returned && range.start < self.staged);
+        taken.sort_by_key(|range| range.start);
+        let ends = std::iter::once(self.returned).chain(taken.iter().map(|range| range.end));
+        let starts = taken.iter().map(|range| range.start).chain([self.staged]);
+        ends.zip(starts).map(|(end, start)| end..start).filter(|gap| !gap.is_empty()).collect()
+    }
+
     /// What comes back when it ends.
     pub fn downloaded(&self) -> Range<usize> {
         self.returned..self.staged
@@ -195,5 +206,6 @@ mod tests {
         assert_eq!((slots.uploaded(), slots.downloaded()), (0..560, 256..1280));
         assert_eq!((slots.staged(2), slots.staged(0), slots.staged(3)), (Some(768), None, None));
         assert!(slots.get(0).unwrap().end <= slots.get(3).unwrap().start);
+        assert_eq!(slots.gaps(), [266..512, 560..768, 1068..1280]);
     }
 }
