@@ -11,6 +11,8 @@ mod index;
 mod kernel;
 mod library;
 mod names;
+mod private;
+mod row;
 mod service;
 mod strategy;
 mod vector;
@@ -105,9 +107,10 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let ranges = bounds::ranges(plan);
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
-    let guards = Guards::of(plan);
+    let (private, guards) = (private::params(plan), Guards::of(plan));
     for (number, kernel) in plan.kernels.iter().enumerate() {
-        let emitted = kernel::emit(kernel, &ranges, guards.kernel(number))?;
+        let private = private.get(number).map_or(&[][..], Vec::as_slice);
+        let emitted = kernel::emit(kernel, &ranges, private, guards.kernel(number))?;
         let module = modules.add(Function { text: emitted.text, special: emitted.special, templates: &[] });
         kernels.push(Launch { module, ..emitted.launch });
     }
