@@ -371,3 +371,20 @@ fn a_call_runs_on_the_callers_stream() {
     drop(device);
     fake.assert_clean();
 }
+
+#[test]
+fn calls_are_timed_and_functions_described() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let mut method = method(&fake);
+    method.run(&[x(&[1.0]).view()]).unwrap();
+    assert_eq!(method.device_milliseconds(), None);
+    method.time_calls().unwrap();
+    method.run(&[x(&[1.0]).view()]).unwrap();
+    assert!(method.device_milliseconds().is_some_and(|time| time >= 0.0));
+    let functions = method.device_functions().unwrap();
+    let names: Vec<&str> = functions.iter().map(|function| function.name.as_str()).collect();
+    assert_eq!(names, ["count", "add", "check"]);
+    assert!(functions.iter().all(|function| function.threads == 32 && function.blocks > 0));
+    drop(method);
+    fake.assert_clean();
+}
