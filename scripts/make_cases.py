@@ -498,6 +498,59 @@ def histograms_of_equals():
     return forward, [(torch.full((4,), 1.5),), (torch.tensor([0.0, 1.0, 2.0, 2.0]),)]
 
 
+@case(x={0: torch.export.Dim.AUTO})
+def combinations_of_some():
+    return lambda x: (torch.combinations(x), torch.combinations(x, 3, with_replacement=True)), [(torch.randn(n),) for n in (4, 1, 6)]
+
+
+@case()
+def complex_window():
+    window = torch.polar(torch.hann_window(8) + 0.5, torch.arange(8.0))
+
+    def forward(x):
+        spectrum = torch.stft(torch.view_as_complex(x), 8, 4, window=window, return_complex=True)
+        return torch.view_as_real(torch.istft(spectrum, 8, 4, window=window, return_complex=True))
+
+    return forward, [(torch.randn(2, 16, 2),)]
+
+
+@case()
+def boxes():
+    """Boxes that overlap, and features of regions, some beyond the edge (needs torchvision)."""
+    import torchvision
+
+    def forward(boxes, scores, image):
+        kept = torchvision.ops.nms(boxes, scores, 0.3)
+        regions = [boxes[:5]]
+        aligned = torchvision.ops.roi_align(image, regions, (3, 2), 0.5, 2, True)
+        return kept, boxes[kept], aligned, torchvision.ops.roi_align(image, regions, 2, 1.0, 1)
+
+    def call():
+        corner = torch.rand(12, 2) * 14 - 2
+        return torch.cat([corner, corner + 1 + torch.rand(12, 2) * 8], 1), torch.rand(12), torch.randn(1, 2, 10, 8)
+
+    return forward, [call() for _ in range(3)]
+
+
+@case()
+def out_arguments():
+    """Results written where `out` says, a view of a longer tensor among them."""
+
+    def forward(x, y):
+        product, sums, row = torch.empty(4, 4), torch.zeros(4), torch.zeros(3, 4)
+        torch.mm(x, y, out=product)
+        torch.sum(x, 1, out=sums)
+        torch.add(x[0], y[1], out=row[1])
+        return product, sums, row
+
+    return forward, [(torch.randn(4, 4), torch.randn(4, 4))]
+
+
+@case()
+def lanczos():
+    return lambda x: [F.interpolate(x, size=size, mode="lanczos", antialias=True) for size in ((4, 15), (11, 3))], [(torch.randn(1, 2, 9, 8),)]
+
+
 class WritesWeights(nn.Module):
     """Writes a parameter, as a running mean that is not a buffer does."""
 

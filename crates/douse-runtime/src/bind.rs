@@ -2,8 +2,10 @@
 
 use douse_core::{Aligned, DType, Error, Result, Scalar, TensorView, layout};
 use douse_cpu::InputValue;
+use douse_cuda::Place;
 use douse_program::plan::{Fixed, InputKind, Plan};
 
+use crate::cuda::{CudaDevice, DeviceTensor, laid_out};
 use crate::overlap::overlap;
 use crate::symbols::{eval, place, solve};
 use crate::value::{Argument, tensor_of};
@@ -26,16 +28,24 @@ enum Laid<'a> {
         caller: TensorView<'a>,
         strides: Vec<usize>,
     },
+    /// On the device that the method runs on, and used there.
+    Device(Place),
+    /// On a device, and written by the program.
+    WrittenDevice {
+        copy: Aligned,
+        tensor: &'a DeviceTensor,
+        strides: Vec<usize>,
+    },
     Number(Scalar),
     None,
 }
 
 impl<'a> Bound<'a> {
-    /// Checks everything about the inputs, then copies those that need it.
+    /// Checks everything about the inputs, then copies those that need it. Tensors on `device`, the method's, stay where they are.
     ///
     /// # Errors
     /// `InvalidArgument` with the input's number and name. Nothing has changed then.
-    pub fn new(plan: &Plan, arguments: &[Argument<'a>]) -> Result<Bound<'a>> {
+    pub fn new(plan: &Plan, arguments: &[Argument<'a>], device: Option<&CudaDevice>) -> Result<Bound<'a>> {
         if arguments.len() != plan.inputs.len() {
             let names: Vec<&str> = plan.inputs.iter().map(|i| i.name.as_str()).collect();
             return Err(Error::invalid_argument(format!(
@@ -53,16 +63,22 @@ impl<'a> Bound<'a> {
         check_writes(plan, arguments)?;
         let mut bound = Bound { symbols, inputs: Vec::with_capacity(arguments.len()), copies: 0 };
         for (number, (input, argument)) in plan.inputs.iter().zip(arguments).enumerate() {
-            let laid = bound.lay_out(plan, &input.kind, argument).map_err(|e| e.at(place(plan, number)))?;
+            let laid = bound.lay_out(plan, &input.kind, argument, device).map_err(|e| e.at(place(plan, number)))?;
             bound.inputs.push(laid);
         }
         Ok(bound)
     }
 
-    fn lay_out(&mut self, plan: &Plan, kind: &InputKind, argument: &Argument<'a>) -> Result<Laid<'a>> {
-        let (strides, buffer, written, view) = match (kind, argument) {
-            (InputKind::Tensor { strides, buffer, written, .. }, Argument::Tensor(view)) => {
-                (strides, *buffer, *written, view)
+    fn lay_out(
+        &mut self,
+        plan: &Plan,
+        kind: &InputKind,
+        argument: &Argument<'a>,
+        device: Option<&CudaDevice>,
+    ) -> Result<Laid<'a>> {
+        let (strides, buffer, written) = match (kind, argument) {
+            (InputKind::Tensor { strides, buffer, written, .. }, Argument::Tensor(_) | Argument::Device(_)) => {
+                (strides, *buffer, *written)
             }
             (InputKind::Number { dtype: DType::Bool, .. }, Argument::Bool(value)) => {
                 return Ok(Laid::Number(Scalar::Bool(*value)));
@@ -80,16 +96,41 @@ impl<'a> Bound<'a> {
         let bytes = size(&buffer.elements)?
             .checked_mul(buffer.dtype.size())
             .ok_or_else(|| Error::invalid_argument("the tensor is too large"))?;
-        if !written
-            && let Some(memory) = view.borrow_as(&strides)
-            && memory.len() == bytes
-        {
-            return Ok(Laid::Borrowed(memory));
+        match argument {
+            Argument::Tensor(view) => {
+                if !written
+                    && let Some(memory) = view.borrow_as(&strides)
+                    && memory.len() == bytes
+                {
+                    return Ok(Laid::Borrowed(memory));
+                }
+                self.copies += 1;
+                let mut copy = Aligned::zeros(bytes)?;
+                view.copy_to(&mut copy, &strides).map_err(|e| Error::internal(e.message))?;
+                Ok(if written { Laid::Written { copy, caller: *view, strides } } else { Laid::Copied(copy) })
+            }
+            Argument::Device(tensor) => {
+                if !written
+                    && device.is_some_and(|device| device.same(tensor.device()))
+                    && let Some(place) = tensor.place_as(&strides, bytes)
+                {
+                    return Ok(Laid::Device(place));
+                }
+                self.copies += 1;
+                let copy = laid_out(tensor, &strides, bytes)?;
+                Ok(if written { Laid::WrittenDevice { copy, tensor, strides } } else { Laid::Copied(copy) })
+            }
+            _ => Ok(Laid::None),
         }
-        self.copies += 1;
-        let mut copy = Aligned::zeros(bytes)?;
-        view.copy_to(&mut copy, &strides).map_err(|e| Error::internal(e.message))?;
-        Ok(if written { Laid::Written { copy, caller: *view, strides } } else { Laid::Copied(copy) })
+    }
+
+    /// Inputs that are used where they lie on the device, by number.
+    pub fn places(&self) -> Vec<Option<Place>> {
+        let each = self.inputs.iter().map(|laid| match laid {
+            Laid::Device(place) => Some(*place),
+            _ => None,
+        });
+        each.collect()
     }
 
     /// The inputs as the executor takes them.
@@ -97,9 +138,9 @@ impl<'a> Bound<'a> {
         let each = self.inputs.iter_mut().map(|laid| match laid {
             Laid::Borrowed(bytes) => InputValue::Tensor(bytes),
             Laid::Copied(copy) => InputValue::Tensor(copy),
-            Laid::Written { copy, .. } => InputValue::TensorMut(copy),
+            Laid::Written { copy, .. } | Laid::WrittenDevice { copy, .. } => InputValue::TensorMut(copy),
             Laid::Number(value) => InputValue::Number(*value),
-            Laid::None => InputValue::None,
+            Laid::Device(_) | Laid::None => InputValue::None,
         });
         each.collect()
     }
@@ -107,8 +148,10 @@ impl<'a> Bound<'a> {
     /// Copies what the program wrote to the caller's tensors.
     pub fn write_back(&self) -> Result<()> {
         for laid in &self.inputs {
-            if let Laid::Written { copy, caller, strides } = laid {
-                caller.copy_from(copy, strides)?;
+            match laid {
+                Laid::Written { copy, caller, strides } => caller.copy_from(copy, strides)?,
+                Laid::WrittenDevice { copy, tensor, strides } => tensor.write(copy, strides)?,
+                _ => {}
             }
         }
         Ok(())
@@ -122,22 +165,22 @@ fn check_kind(plan: &Plan, number: usize, argument: &Argument<'_>) -> Result<()>
         let found = argument.describe();
         Err(Error::invalid_argument(format!("{} is {found}, expected {expected}", place(plan, number))))
     };
-    match (&input.kind, argument) {
-        (InputKind::Tensor { dtype, sizes, .. }, Argument::Tensor(view)) => {
-            if view.dtype() != *dtype {
-                return refuse(&tensor_of(*dtype));
-            }
-            let (found, expected) = (view.sizes().len(), sizes.len());
-            if found != expected {
-                let sizes = view.sizes();
-                return Err(Error::invalid_argument(format!(
-                    "{} has {found} dimension{} (sizes {sizes:?}), expected {expected}",
-                    place(plan, number),
-                    if found == 1 { "" } else { "s" }
-                )));
-            }
-            Ok(())
+    if let (InputKind::Tensor { dtype, sizes, .. }, Some((found_dtype, found_sizes))) = (&input.kind, argument.shape())
+    {
+        if found_dtype != *dtype {
+            return refuse(&tensor_of(*dtype));
         }
+        let (found, expected) = (found_sizes.len(), sizes.len());
+        if found != expected {
+            return Err(Error::invalid_argument(format!(
+                "{} has {found} dimension{} (sizes {found_sizes:?}), expected {expected}",
+                place(plan, number),
+                if found == 1 { "" } else { "s" }
+            )));
+        }
+        return Ok(());
+    }
+    match (&input.kind, argument) {
         (InputKind::Tensor { dtype, .. }, _) => refuse(&tensor_of(*dtype)),
         (InputKind::Int, Argument::Int(_)) => Ok(()),
         (InputKind::Int, _) => refuse("an int"),
@@ -171,25 +214,30 @@ fn is_fixed(fixed: &Fixed, argument: &Argument<'_>) -> bool {
 /// Checks that written inputs can be written, and that nothing else sees their memory.
 fn check_writes(plan: &Plan, arguments: &[Argument<'_>]) -> Result<()> {
     for (number, (input, argument)) in plan.inputs.iter().zip(arguments).enumerate() {
-        let (InputKind::Tensor { written: true, .. }, Argument::Tensor(view)) = (&input.kind, argument) else {
-            continue;
-        };
+        let InputKind::Tensor { written: true, .. } = &input.kind else { continue };
         let name = place(plan, number);
-        if !view.is_writable() {
-            let message = format!("{name} is written by the program, and is given as a tensor that may only be read");
-            return Err(Error::invalid_argument(message));
-        }
-        if layout::overlaps_itself(view.sizes(), view.strides()) {
-            let strides = view.strides();
+        let (sizes, strides) = match argument {
+            Argument::Tensor(view) if !view.is_writable() => {
+                return Err(Error::invalid_argument(format!(
+                    "{name} is written by the program, and is given as a tensor that may only be read"
+                )));
+            }
+            Argument::Tensor(view) => (view.sizes(), view.strides()),
+            Argument::Device(tensor) => (tensor.sizes(), tensor.strides()),
+            _ => continue,
+        };
+        if layout::overlaps_itself(sizes, strides) {
             let message =
                 format!("{name} is written by the program, and elements of it share memory (strides {strides:?})");
             return Err(Error::invalid_argument(message));
         }
         for (other_number, other) in arguments.iter().enumerate() {
-            if let Argument::Tensor(other) = other
-                && other_number != number
-                && overlap(view, other)
-            {
+            let meets = match (argument, other) {
+                (Argument::Tensor(view), Argument::Tensor(other)) => overlap(view, other),
+                (Argument::Device(tensor), Argument::Device(other)) => tensor.meets(other),
+                _ => false,
+            };
+            if meets && other_number != number {
                 return Err(Error::invalid_argument(format!(
                     "{name} and {} overlap in memory, and the program writes {name}",
                     place(plan, other_number)

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use douse_core::{Aligned, Code, Error, HostTensor, Result};
 use douse_cpu::{Executor, InputValue, Options, OutputValue};
+use douse_cuda::{Place, Stream};
 use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, OutputKind, Plan};
 
 use crate::bind::Bound;
-use crate::cuda::{self, CudaGraphReport};
+use crate::cuda::{self, CudaDevice, CudaGraphReport, FunctionMeta, Output};
 use crate::program::LoadOptions;
 use crate::rollback::Rollback;
 use crate::session::Session;
+use crate::symbols::counts;
 use crate::value::{Argument, Value};
 
 /// A loaded method with a session of its own. It belongs to one caller at a time; [`clone`](Clone::clone) it, or load it again, for others:
@@ -32,6 +34,7 @@ pub struct Method {
     /// What [`set_output`](Method::set_output) was given.
     buffers: Vec<Option<Aligned>>,
     outputs: Vec<Value>,
+    outputs_on_device: bool,
 }
 
 /// What runs the plan.
@@ -60,6 +63,7 @@ impl Method {
             inputs: vec![None; plan.inputs.len()],
             buffers: vec![None; plan.outputs.len()],
             outputs: Vec::new(),
+            outputs_on_device: options.outputs_on_device,
             threads: options.threads.clone(),
             session: Session::new(),
             engine,
@@ -103,12 +107,13 @@ impl Method {
     }
 
     fn call(&mut self, session: &mut Session, arguments: &[Argument<'_>]) -> Result<Vec<Value>> {
-        let mut bound = Bound::new(&self.plan, arguments)?;
+        let mut bound = Bound::new(&self.plan, arguments, self.device())?;
         if bound.copies > 0 {
             tracing::debug!(method = %self.plan.name, copies = bound.copies, "inputs copied into the plan's layout");
         }
         let symbols = std::mem::take(&mut bound.symbols);
-        let outputs = self.run_engine(session, &symbols, bound.inputs())?;
+        let places = bound.places();
+        let outputs = self.run_engine(session, &symbols, &places, bound.inputs())?;
         session.advance();
         bound.write_back()?;
         outputs.into_iter().map(value).collect()
@@ -119,8 +124,9 @@ impl Method {
         &mut self,
         session: &mut Session,
         symbols: &[Option<i64>],
+        places: &[Option<Place>],
         inputs: Vec<InputValue<'_>>,
-    ) -> Result<Vec<OutputValue>> {
+    ) -> Result<Vec<Output>> {
         match &mut self.engine {
             Engine::Cpu(executor) => {
                 session.move_to_host()?;
@@ -128,18 +134,71 @@ impl Method {
                 let (seed, call) = session.random()?;
                 let options = Options { threads: self.threads.clone(), seed, call };
                 let snapshot = self.rollback.before(&session.state);
-                executor.run(&mut session.state, symbols, inputs, &options).map_err(|mut error| {
+                let outputs = executor.run(&mut session.state, symbols, inputs, &options).map_err(|mut error| {
                     if let Some(touched) = self.rollback.after_failure(&mut session.state, snapshot) {
                         error.message = format!("{}; {touched}", error.message);
                     }
                     error
-                })
+                })?;
+                Ok(outputs.into_iter().map(Output::Host).collect())
             }
             Engine::Cuda(executor) => {
-                let call = cuda::Call { symbols, random: session.random()?, at_risk: self.rollback.at_risk() };
+                let (random, at_risk) = (session.random()?, self.rollback.at_risk());
+                let outputs_on_device = self.outputs_on_device;
+                let call = cuda::Call { symbols, random, at_risk, places, outputs_on_device };
                 let state = session.move_to_device(executor.device(), executor.initial_state())?;
                 executor.run(state, &call, inputs)
             }
+        }
+    }
+
+    fn device(&self) -> Option<&CudaDevice> {
+        match &self.engine {
+            Engine::Cpu(_) => None,
+            Engine::Cuda(executor) => Some(executor.device()),
+        }
+    }
+
+    /// Runs later calls on a caller's stream (see [`Device::borrow_stream`](douse_cuda::Device::borrow_stream)), so that they begin after what
+    /// stands on it; `None`: on one of the method's own. A call still returns when its results are there: an error of the program must not be
+    /// missed.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for another device's stream; `NotSupported` on the CPU.
+    pub fn set_stream(&mut self, stream: Option<Arc<Stream>>) -> Result<()> {
+        match &mut self.engine {
+            Engine::Cpu(_) => Err(Error::not_supported("a method on the CPU uses no stream")),
+            Engine::Cuda(executor) => executor.set_stream(stream),
+        }
+    }
+
+    /// Times later calls on the device, for [`device_milliseconds`](Method::device_milliseconds). Nothing on the CPU.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn time_calls(&mut self) -> Result<()> {
+        match &mut self.engine {
+            Engine::Cpu(_) => Ok(()),
+            Engine::Cuda(executor) => executor.time_calls(),
+        }
+    }
+
+    /// How long the device took for the last call, from its first copy to its last; `None` where calls are not timed.
+    pub fn device_milliseconds(&self) -> Option<f32> {
+        match &self.engine {
+            Engine::Cpu(_) => None,
+            Engine::Cuda(executor) => executor.milliseconds(),
+        }
+    }
+
+    /// The functions that a method on a CUDA device launches, each once; none on the CPU.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn device_functions(&self) -> Result<Vec<FunctionMeta>> {
+        match &self.engine {
+            Engine::Cpu(_) => Ok(Vec::new()),
+            Engine::Cuda(executor) => executor.functions(),
         }
     }
 
@@ -242,8 +301,12 @@ fn place_in(mut buffer: Aligned, tensor: &HostTensor) -> Result<HostTensor> {
     HostTensor::new(tensor.dtype(), tensor.sizes(), tensor.strides(), buffer)
 }
 
-fn value(output: OutputValue) -> Result<Value> {
+fn value(output: Output) -> Result<Value> {
     use douse_core::Scalar;
+    let output = match output {
+        Output::Device(tensor) => return Ok(Value::Device(tensor)),
+        Output::Host(output) => output,
+    };
     Ok(match output {
         OutputValue::Tensor { bytes, dtype, sizes, strides } => {
             let sizes = counts(&sizes)?;
@@ -254,11 +317,6 @@ fn value(output: OutputValue) -> Result<Value> {
         OutputValue::Number(other) => Value::Float(other.to_f64()),
         OutputValue::Fixed(fixed) => Value::fixed(&fixed)?,
     })
-}
-
-fn counts(values: &[i64]) -> Result<Vec<usize>> {
-    let count = |v: &i64| usize::try_from(*v).map_err(|_| Error::internal(format!("an output's size is {v}")));
-    values.iter().map(count).collect()
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub struct LoadOptions {
     pub device: Device,
     /// Whether, and how, the method uses CUDA graphs; nothing on the CPU.
     pub cuda_graph: Option<CudaGraph>,
+    /// Tensors that a method on a CUDA device returns stay on it.
+    pub outputs_on_device: bool,
 }
 
 /// What a method runs on.
@@ -72,6 +74,12 @@ impl LoadOptions {
     #[must_use]
     pub fn with_cuda_graph(self) -> LoadOptions {
         LoadOptions { cuda_graph: Some(CudaGraph::default()), ..self }
+    }
+
+    /// With outputs that stay on the CUDA device.
+    #[must_use]
+    pub fn with_outputs_on_device(self) -> LoadOptions {
+        LoadOptions { outputs_on_device: true, ..self }
     }
 
     /// On a CUDA device that is open.

@@ -20,6 +20,12 @@ pub(crate) fn eval(expr: &Expr, symbols: &[Option<i64>]) -> Option<i64> {
     })
 }
 
+/// Sizes or strides of an output.
+pub(crate) fn counts(values: &[i64]) -> Result<Vec<usize>> {
+    let count = |v: &i64| usize::try_from(*v).map_err(|_| Error::internal(format!("an output's size is {v}")));
+    values.iter().map(count).collect()
+}
+
 /// Solves the symbols and checks every size, after kinds, dtypes and ranks were checked. Symbols that steps set stay `None`.
 ///
 /// # Errors
@@ -36,10 +42,10 @@ pub(crate) fn solve(plan: &Plan, arguments: &[Argument<'_>]) -> Result<Vec<Optio
 fn solve_one(plan: &Plan, info: &SymbolInfo, arguments: &[Argument<'_>]) -> Result<Option<i64>> {
     match info.source {
         SymbolSource::Size { input, dim, scale, offset } => {
-            let Some(Argument::Tensor(view)) = arguments.get(input as usize) else {
+            let Some((_, sizes)) = arguments.get(input as usize).and_then(Argument::shape) else {
                 return Err(Error::internal("a symbol's input is no tensor"));
             };
-            let Some(size) = view.sizes().get(dim as usize).and_then(|s| i64::try_from(*s).ok()) else {
+            let Some(size) = sizes.get(dim as usize).and_then(|s| i64::try_from(*s).ok()) else {
                 return Err(Error::internal("a symbol's dimension is not there"));
             };
             let place = || format!("{} has size {size} in dim {dim}", place(plan, input as usize));
@@ -79,8 +85,8 @@ fn solve_one(plan: &Plan, info: &SymbolInfo, arguments: &[Argument<'_>]) -> Resu
 
 fn check_sizes(plan: &Plan, arguments: &[Argument<'_>], symbols: &[Option<i64>]) -> Result<()> {
     for (number, (input, argument)) in plan.inputs.iter().zip(arguments).enumerate() {
-        let (InputKind::Tensor { sizes, .. }, Argument::Tensor(view)) = (&input.kind, argument) else { continue };
-        for (dim, (expected, size)) in sizes.iter().zip(view.sizes()).enumerate() {
+        let (InputKind::Tensor { sizes, .. }, Some((_, found))) = (&input.kind, argument.shape()) else { continue };
+        for (dim, (expected, size)) in sizes.iter().zip(found).enumerate() {
             let value = eval(expected, symbols);
             if value.is_some() && value == i64::try_from(*size).ok() {
                 continue;

@@ -5,10 +5,14 @@ use std::fmt;
 use douse_core::{DType, HostTensor, Result, TensorView};
 use douse_program::plan::Fixed;
 
+use crate::cuda::DeviceTensor;
+
 /// An input of a call: a caller's tensor or a Python value.
 #[derive(Clone, Copy, Debug)]
 pub enum Argument<'a> {
     Tensor(TensorView<'a>),
+    /// A tensor that is on a CUDA device. One that the program writes is written there.
+    Device(&'a DeviceTensor),
     Int(i64),
     Float(f64),
     Bool(bool),
@@ -20,6 +24,8 @@ pub enum Argument<'a> {
 #[derive(Clone, Debug)]
 pub enum Value {
     Tensor(HostTensor),
+    /// A tensor on a CUDA device: outputs of a method that was loaded with [`outputs_on_device`](crate::LoadOptions::outputs_on_device).
+    Device(DeviceTensor),
     Int(i64),
     Float(f64),
     Bool(bool),
@@ -32,6 +38,7 @@ impl Value {
     pub fn argument(&self) -> Argument<'_> {
         match self {
             Value::Tensor(tensor) => Argument::Tensor(tensor.view()),
+            Value::Device(tensor) => Argument::Device(tensor),
             Value::Int(v) => Argument::Int(*v),
             Value::Float(v) => Argument::Float(*v),
             Value::Bool(v) => Argument::Bool(*v),
@@ -51,6 +58,13 @@ impl Value {
     pub fn tensor(&self) -> Option<&HostTensor> {
         match self {
             Value::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    pub fn device_tensor(&self) -> Option<&DeviceTensor> {
+        match self {
+            Value::Device(tensor) => Some(tensor),
             _ => None,
         }
     }
@@ -76,10 +90,20 @@ pub(crate) fn tensor_of(dtype: DType) -> String {
 }
 
 impl Argument<'_> {
+    /// The dtype and sizes of a tensor, wherever it is.
+    pub(crate) fn shape(&self) -> Option<(DType, &[usize])> {
+        match self {
+            Argument::Tensor(view) => Some((view.dtype(), view.sizes())),
+            Argument::Device(tensor) => Some((tensor.dtype(), tensor.sizes())),
+            _ => None,
+        }
+    }
+
     /// What the argument is, for messages: `a float32 tensor`, `the int 3`.
     pub(crate) fn describe(&self) -> String {
         match self {
             Argument::Tensor(view) => tensor_of(view.dtype()),
+            Argument::Device(tensor) => tensor_of(tensor.dtype()),
             Argument::Int(v) => format!("the int {v}"),
             Argument::Float(v) => format!("the float {v:?}"),
             Argument::Bool(v) => format!("the bool {v}"),
@@ -93,6 +117,9 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Tensor(tensor) => write!(f, "{} {:?}", tensor.dtype(), tensor.sizes()),
+            Value::Device(tensor) => {
+                write!(f, "{} {:?} on {:?}", tensor.dtype(), tensor.sizes(), tensor.device().device())
+            }
             Value::Int(v) => write!(f, "{v}"),
             Value::Float(v) => write!(f, "{v:?}"),
             Value::Bool(v) => write!(f, "{v}"),
@@ -113,6 +140,7 @@ macro_rules! from {
 }
 from! {
     TensorView<'a> => Tensor;
+    &'a DeviceTensor => Device;
     i64 => Int;
     f64 => Float;
     bool => Bool;

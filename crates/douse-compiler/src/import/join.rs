@@ -1,6 +1,6 @@
 //! Tensors put together: concatenation, stacking, products of sequences.
 
-use douse_core::sym::{Cond, Expr, Symbol};
+use douse_core::sym::{Compare, Cond, Expr, Symbol};
 use douse_core::{DType, Error, Result, Scalar};
 
 use super::args::{Args, Val};
@@ -186,13 +186,29 @@ fn cartesian_prod(imp: &mut Importer, a: &Args) -> Result<Val> {
     Ok(Data::concat(imp, &columns, 1)?.val())
 }
 
+/// Combinations of a number of elements known only at run time: of all rows of `r` places, those in order.
+fn chosen_of_all(imp: &mut Importer, data: &Data, r: usize, repeats: bool) -> Result<Val> {
+    if r == 0 {
+        return Ok(Data::full(imp, data.dtype, vec![Expr::int(0)], Scalar::Int(0))?.val());
+    }
+    let compare = if repeats { Compare::Le } else { Compare::Lt };
+    let ordered = |d: usize| Cond::compare(compare, &Expr::loop_var(d - 1), &Expr::loop_var(d));
+    let guard = (1..r).fold(Cond::Bool(true), |all, d| all.and(&ordered(d)));
+    let yes = imp.b.full(DType::Bool, vec![], Scalar::Bool(true));
+    let mask = imp.b.move_(yes, &[], vec![data.numel(); r], vec![], guard, Scalar::Bool(false))?;
+    let (found, count) = imp.nonzero(mask)?;
+    let shape = vec![count, Expr::int(r as i64)];
+    let at = Expr::symbol(Symbol::Value(0));
+    Ok(data.moved(imp, &[found], shape, vec![at], Cond::Bool(true), Scalar::Int(0))?.val())
+}
+
 /// Rows of `r` elements in index order, each index greater than the one before (or equal, with replacement).
 fn combinations(imp: &mut Importer, a: &Args) -> Result<Val> {
     const MOST: usize = 1 << 16;
     let data = imp.data(a, "self")?;
     let (r, repeats) = (a.int_or("r", 2)?, a.bool_or("with_replacement", false)?);
-    let n = data.numel().as_int().ok_or_else(|| a.unsupported("a size known only at run time"))?;
     let r = usize::try_from(r).map_err(|_| Error::invalid_program("combinations of a negative number of elements"))?;
+    let Some(n) = data.numel().as_int() else { return chosen_of_all(imp, &data, r, repeats) };
     let mut rows: Vec<Vec<i64>> = vec![vec![]];
     for _ in 0..r {
         let mut longer = Vec::new();

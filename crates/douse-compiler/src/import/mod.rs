@@ -26,6 +26,7 @@ mod convert;
 mod convolution;
 mod create;
 mod data;
+mod detection;
 mod distance;
 mod einsum;
 mod embedding;

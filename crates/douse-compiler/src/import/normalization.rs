@@ -25,6 +25,8 @@ pub const ROWS: &[Row] = &[
     ("aten._native_batch_norm_legit_no_training.default", |i, a| {
         batch_norm(i, a, Mode::Eval).map(|all| all.to_vec().into())
     }),
+    ("aten._native_batch_norm_legit_functional.default", |i, a| functional(i, a, Mode::Given)),
+    ("aten._batch_norm_with_update_functional.default", |i, a| functional(i, a, Mode::Training)),
     ("aten._batch_norm_with_update.default", |i, a| batch_norm(i, a, Mode::Training).and_then(|all| reserved(i, all))),
     ("aten._batch_norm_no_update.default", |i, a| batch_norm(i, a, Mode::Eval).and_then(|all| reserved(i, all))),
     ("aten.instance_norm.default", instance_norm),
@@ -223,6 +225,30 @@ fn track(imp: &mut Importer, a: &Args, mean: Value, variance: Value, n: Value, e
         imp.write_cast(t, updated)?;
     }
     Ok(())
+}
+
+/// With the new running statistics as results, where others write them.
+fn functional(imp: &mut Importer, a: &Args, mode: Mode) -> Result<Val> {
+    let mut own = a.clone();
+    let mut statistics = Vec::new();
+    for (name, val) in &mut own.values {
+        if let ("running_mean" | "running_var", Val::Tensor(t)) = (name.as_str(), &val) {
+            let (value, dtype) = (imp.read(*t)?, imp.dtype_of(*t));
+            let copy = imp.new_tensor(value, dtype);
+            statistics.push(copy);
+            *val = Val::Tensor(copy);
+        }
+    }
+    let [y, mean, scale] = batch_norm(imp, &own, mode)?;
+    // These forms keep what was used of the batch in the dtype that was computed in.
+    let wide = imp.compute_dtype(imp.b.dtype(mean));
+    let (mean, scale) = (imp.b.cast(mean, wide), imp.b.cast(scale, wide));
+    let mut results: Vec<Val> = [y, mean, scale].map(Val::Value).to_vec();
+    if mode == Mode::Training {
+        results.push(Val::Value(imp.b.full(DType::U8, vec![Expr::int(0)], Scalar::Int(0))));
+    }
+    results.extend(statistics.into_iter().map(Val::Tensor));
+    Ok(Val::List(results))
 }
 
 /// With the empty tensor that the fused forms return for backward.

@@ -125,16 +125,16 @@ fn istft(imp: &mut Importer, a: &Args) -> Result<Val> {
     let power = if a.bool_or("normalized", false)? { 0.5 } else { 1.0 };
     y = scaled_by(imp, y, &n, power)?;
     let window = match window(imp, a, n_fft, dtype)? {
-        Some(window) if window.is_complex() => return Err(a.unsupported("a complex window")),
-        Some(window) => window.re,
-        None => imp.b.full(dtype, vec![n.clone()], Scalar::Int(1)),
+        Some(window) if window.is_complex() && !complex => return Err(a.wrong("window", "real for a real result")),
+        Some(window) => window,
+        None => imp.b.full(dtype, vec![n.clone()], Scalar::Int(1)).into(),
     };
-    y = y.mul(imp, window.into())?;
+    y = y.mul(imp, window)?;
     let whole = &n + &(&(frames - 1) * hop);
     let signal = y.map(|v| overlapped(imp, v, hop, &whole))?;
-    let square = imp.b.binary(Binary::Mul, window, window)?;
-    let squares = imp.b.expand(square, vec![Expr::int(1), frames.clone(), n])?;
-    let envelope = overlapped(imp, squares, hop, &whole)?;
+    let squares = vec![Expr::int(1), frames.clone(), n];
+    let squares = window.mul(imp, window)?.map(|v| imp.b.expand(v, squares.clone()))?;
+    let envelope = squares.map(|v| overlapped(imp, v, hop, &whole))?;
     // Centred frames reach half a frame beyond both ends.
     let centred = a.bool_or("center", true)?;
     let start = Expr::int(if centred { n_fft / 2 } else { 0 });
@@ -145,14 +145,22 @@ fn istft(imp: &mut Importer, a: &Args) -> Result<Val> {
     };
     let kept = end.minimum(&whole).simplify(imp.b.ranges());
     let cut = |imp: &mut Importer, v: Value| imp.b.slice(v, 1, &start, &Expr::int(1), &kept - &start);
-    let envelope = cut(imp, envelope)?;
-    let size = imp.b.unary(Unary::Abs, envelope)?;
+    let envelope = envelope.map(|v| cut(imp, v))?;
+    let size = super::norm::magnitude(imp, envelope)?;
     let least = imp.b.reduce(Combine::Min, size, &[0, 1])?;
     let enough = imp.b.full(dtype, vec![], Scalar::Float(1e-11));
     let covered = imp.b.binary(Binary::Gt, least, enough)?;
     imp.b.assert(covered, format!("istft: the windows leave a gap in the signal ({})", imp.place))?;
     let signal = signal.map(|v| cut(imp, v))?;
-    let signal = signal.map(|v| imp.b.binary(Binary::Div, v, envelope))?;
+    // Over a complex number: times its conjugate, over its square.
+    let (signal, over) = match envelope.im {
+        None => (signal, envelope.re),
+        Some(_) => {
+            let turned = envelope.conj(imp)?;
+            (signal.mul(imp, turned)?, envelope.mul(imp, turned)?.re)
+        }
+    };
+    let signal = signal.map(|v| imp.b.binary(Binary::Div, v, over))?;
     let signal = resized(imp, signal, 1, &(&end - &start))?;
     let signal = if one { signal.map(|v| imp.b.squeeze(v, 0))? } else { signal };
     signal.val(imp)

@@ -10,7 +10,7 @@ fn zeros(sizes: &[usize]) -> HostTensor {
 /// The message with which inputs are refused; the tensors are `x` and `y`.
 fn refusal(x: &HostTensor, y: &mut HostTensor, rest: &[Argument]) -> String {
     let arguments: Vec<Argument> = [x.view().into(), y.view_mut().into()].iter().chain(rest).copied().collect();
-    match Bound::new(&sample::signature(), &arguments) {
+    match Bound::new(&sample::signature(), &arguments, None) {
         Ok(_) => panic!("accepted"),
         Err(error) => {
             assert_eq!(error.code, Code::InvalidArgument, "{error}");
@@ -54,10 +54,10 @@ fn a_scaled_size_is_solved() {
     let mut plan = sample::signature();
     plan.symbols[0] = sample::symbol("s77", Some(1), Some(10), 1, 0, 2, 0);
     let (x, mut y) = (zeros(&[2, 3]), zeros(&[4, 3]));
-    let bound = Bound::new(&plan, &[x.view().into(), y.view_mut().into(), REST[0], REST[1]]).unwrap();
+    let bound = Bound::new(&plan, &[x.view().into(), y.view_mut().into(), REST[0], REST[1]], None).unwrap();
     assert_eq!(bound.symbols, [Some(2)]);
     let mut odd = zeros(&[5, 3]);
-    let error = Bound::new(&plan, &[x.view().into(), odd.view_mut().into(), REST[0], REST[1]]).err().unwrap();
+    let error = Bound::new(&plan, &[x.view().into(), odd.view_mut().into(), REST[0], REST[1]], None).err().unwrap();
     assert_eq!(error.message, "input 1 (y) has size 5 in dim 0, expected a multiple of 2");
 }
 
@@ -65,7 +65,7 @@ fn a_scaled_size_is_solved() {
 fn written_inputs_must_be_writable_and_alone() {
     let plan = sample::signature();
     let (x, y) = (zeros(&[1, 3]), zeros(&[2, 3]));
-    let error = Bound::new(&plan, &[x.view().into(), y.view().into(), REST[0], REST[1]]).err().unwrap();
+    let error = Bound::new(&plan, &[x.view().into(), y.view().into(), REST[0], REST[1]], None).err().unwrap();
     assert!(error.message.starts_with("input 1 (y) is written by the program"), "{error}");
 
     let mut memory = [0u8; 36];
@@ -74,11 +74,11 @@ fn written_inputs_must_be_writable_and_alone() {
         Argument::Tensor(TensorView::new(DType::F32, sizes, strides, Memory::Write(&cells[from..])).unwrap())
     };
     let (overlapping, apart, y) = (view(20, &[1, 3], &[3, 1]), view(24, &[1, 3], &[3, 1]), view(0, &[2, 3], &[3, 1]));
-    assert!(Bound::new(&plan, &[apart, y, REST[0], REST[1]]).is_ok());
-    let error = Bound::new(&plan, &[overlapping, y, REST[0], REST[1]]).err().unwrap();
+    assert!(Bound::new(&plan, &[apart, y, REST[0], REST[1]], None).is_ok());
+    let error = Bound::new(&plan, &[overlapping, y, REST[0], REST[1]], None).err().unwrap();
     assert!(error.message.contains("input 1 (y) and input 0 (x) overlap in memory"), "{error}");
     let expanded = view(0, &[2, 3], &[0, 1]);
-    let error = Bound::new(&plan, &[apart, expanded, REST[0], REST[1]]).err().unwrap();
+    let error = Bound::new(&plan, &[apart, expanded, REST[0], REST[1]], None).err().unwrap();
     assert!(error.message.contains("elements of it share memory"), "{error}");
 }
 
@@ -87,7 +87,7 @@ fn other_layouts_are_copied_and_written_back() {
     let plan = sample::signature();
     let x = HostTensor::from_f32(&[1, 3], &[1.0, 2.0, 3.0]).unwrap();
     let mut y = HostTensor::from_f32(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap().to_strides(&[1, 2]).unwrap();
-    let mut bound = Bound::new(&plan, &[x.view().into(), y.view_mut().into(), REST[0], REST[1]]).unwrap();
+    let mut bound = Bound::new(&plan, &[x.view().into(), y.view_mut().into(), REST[0], REST[1]], None).unwrap();
     assert_eq!(bound.copies, 1, "x lies as the plan reads it");
     for input in bound.inputs() {
         if let InputValue::TensorMut(bytes) = input {

@@ -6,6 +6,7 @@ use douse_core::{Code, Error, Result, Scalar};
 use douse_cpu::{InputValue, OutputValue, State};
 use douse_program::plan::Plan;
 
+use super::outputs::Output;
 use super::state::DeviceState;
 
 /// Copies of the inputs that a program writes, for a call that must not change them.
@@ -37,16 +38,15 @@ fn differs(what: &str) -> Error {
     Error::new(Code::Internal, format!("the call gives another {what} by its CUDA graph than without"))
 }
 
-pub(super) fn outputs(plan: &Plan, plain: &[OutputValue], replayed: &[OutputValue]) -> Result<()> {
+pub(super) fn outputs(plan: &Plan, plain: &[Output], replayed: &[Output]) -> Result<()> {
     let name = |number: usize| plan.outputs.get(number).map_or("", |output| output.name.as_str());
     for (number, pair) in plain.iter().zip(replayed).enumerate() {
         let same = match pair {
-            (
-                OutputValue::Tensor { bytes, dtype, sizes, strides },
-                OutputValue::Tensor { bytes: other, dtype: d, sizes: n, strides: s },
-            ) => dtype == d && sizes == n && strides == s && **bytes == **other,
-            (OutputValue::Number(a), OutputValue::Number(b)) => bits(*a) == bits(*b),
-            (OutputValue::Fixed(a), OutputValue::Fixed(b)) => a == b,
+            (Output::Host(a), Output::Host(b)) => equal(a, b),
+            (Output::Device(a), Output::Device(b)) => {
+                let (a, b) = (a.to_host()?, b.to_host()?);
+                (a.sizes(), a.strides(), a.bytes()) == (b.sizes(), b.strides(), b.bytes())
+            }
             _ => false,
         };
         if !same {
@@ -54,6 +54,18 @@ pub(super) fn outputs(plan: &Plan, plain: &[OutputValue], replayed: &[OutputValu
         }
     }
     Ok(())
+}
+
+fn equal(a: &OutputValue, b: &OutputValue) -> bool {
+    match (a, b) {
+        (
+            OutputValue::Tensor { bytes, dtype, sizes, strides },
+            OutputValue::Tensor { bytes: other, dtype: d, sizes: n, strides: s },
+        ) => dtype == d && sizes == n && strides == s && **bytes == **other,
+        (OutputValue::Number(a), OutputValue::Number(b)) => bits(*a) == bits(*b),
+        (OutputValue::Fixed(a), OutputValue::Fixed(b)) => a == b,
+        _ => false,
+    }
 }
 
 /// A number so that NaN is equal to itself.

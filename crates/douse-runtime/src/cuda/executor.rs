@@ -7,29 +7,31 @@ use douse_core::sym::Expr;
 use douse_core::{Code, Error, Result, Scalar};
 use douse_cpu::executor::number;
 use douse_cpu::{InputValue, OutputValue};
-use douse_cuda::{DeviceMemory, Module, Place};
+use douse_cuda::{DeviceMemory, Event, Module, Place, Stream};
 use douse_program::arena;
 use douse_program::payload::Payload;
 use douse_program::place::lifetimes;
 use douse_program::plan::{BufferId, BufferKind, Data, InputKind, OutputKind, Plan};
 
-use super::action::{Actions, actions};
+use super::action::{Actions, FunctionMeta, actions};
 use super::code::choose;
 use super::compare::{self, Copies};
 use super::device::CudaDevice;
 use super::frame::Frame;
 use super::graph::{CudaGraph, CudaGraphReport, Graphs, Shelf};
-use super::room::{CONTROL, RANDOM, Room};
+use super::outputs::{Output, Pool, Taken, direct};
+use super::room::{CONTROL, Growing, RANDOM, Room};
 use super::state::DeviceState;
+use super::tensor::DeviceTensor;
 use super::walk::Walk;
 use crate::rollback::LIMIT;
-use crate::symbols::eval;
+use crate::symbols::{counts, eval};
 
 /// What is known of a method on a device before any call; shared by its clones.
 pub(super) struct Prepared {
     pub plan: Arc<Plan>,
     pub device: CudaDevice,
-    actions: Actions,
+    pub actions: Actions,
     /// By buffer, of those that are constants.
     pub constants: Vec<Option<Place>>,
     /// Keeps the constants.
@@ -47,12 +49,23 @@ pub(crate) struct Executor {
     graphs: Option<Graphs>,
     frame: Frame,
     room: Option<Room>,
+    outputs: Pool,
+    /// The caller's, in place of the room's own.
+    stream: Option<Arc<Stream>>,
+    timer: Option<Timer>,
+}
+
+/// Measures how long the device works on a call.
+struct Timer {
+    begin: Event,
+    end: Event,
+    milliseconds: Option<f32>,
 }
 
 impl Clone for Executor {
     fn clone(&self) -> Executor {
         let graphs = self.graphs.as_ref().map(Graphs::fresh);
-        Executor { prepared: self.prepared.clone(), graphs, frame: Frame::default(), room: None }
+        Executor::with(self.prepared.clone(), graphs)
     }
 }
 
@@ -64,6 +77,10 @@ pub(crate) struct Call<'a> {
     pub random: (u64, u64),
     /// The state that a call may have written when a check of it fails: it is put back then, where it is small.
     pub at_risk: &'a [String],
+    /// Inputs that are on the device, by number.
+    pub places: &'a [Option<Place>],
+    /// Tensors are returned on the device.
+    pub outputs_on_device: bool,
 }
 
 /// Constants that stand in the plan are placed together, at multiples of this.
@@ -115,7 +132,24 @@ impl Executor {
         tracing::debug!(method = %plan.name, ?device, arch = %target.arch, "method loaded");
         let prepared = Prepared { plan, device, actions, constants, _memory: memory, initial, lives };
         let graphs = graphs.map(Graphs::new);
-        Ok(Executor { prepared: Arc::new(prepared), graphs, frame: Frame::default(), room: None })
+        Ok(Executor::with(Arc::new(prepared), graphs))
+    }
+
+    fn with(prepared: Arc<Prepared>, graphs: Option<Graphs>) -> Executor {
+        let (frame, outputs) = (Frame::default(), Pool::default());
+        Executor { prepared, graphs, frame, room: None, outputs, stream: None, timer: None }
+    }
+
+    /// Runs later calls on a caller's stream; `None`: on one of its own.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for another device's stream.
+    pub fn set_stream(&mut self, stream: Option<Arc<Stream>>) -> Result<()> {
+        if stream.as_ref().is_some_and(|stream| !stream.device().same(self.prepared.device.device())) {
+            return Err(Error::invalid_argument("the stream is another device's"));
+        }
+        self.stream = stream;
+        Ok(())
     }
 
     pub fn plan(&self) -> &Arc<Plan> {
@@ -129,6 +163,29 @@ impl Executor {
     /// Names and bytes of the state before the first call.
     pub fn initial_state(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.prepared.initial.iter().map(|(name, bytes)| (name.as_str(), &**bytes))
+    }
+
+    /// Times later calls on the device.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn time_calls(&mut self) -> Result<()> {
+        let device = self.prepared.device.device();
+        self.timer = Some(Timer { begin: device.event(true)?, end: device.event(true)?, milliseconds: None });
+        Ok(())
+    }
+
+    /// How long the device took for the last call that was timed, from its first copy to its last.
+    pub fn milliseconds(&self) -> Option<f32> {
+        self.timer.as_ref().and_then(|timer| timer.milliseconds)
+    }
+
+    /// The method's functions, each once, as they are launched first.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn functions(&self) -> Result<Vec<FunctionMeta>> {
+        self.prepared.actions.functions()
     }
 
     /// What became of the method's graphs; `None` where it was loaded without.
@@ -145,28 +202,30 @@ impl Executor {
         state: &mut DeviceState,
         call: &Call<'_>,
         mut inputs: Vec<InputValue<'_>>,
-    ) -> Result<Vec<OutputValue>> {
-        let prepared = self.prepared.clone();
+    ) -> Result<Vec<Output>> {
+        let Executor { prepared, graphs, frame, room, outputs, stream, timer } = self;
+        let prepared = &**prepared;
         let _current = prepared.device.device().enter()?;
-        let Actions { segments, set_condition, .. } = &prepared.actions;
-        let Some(graphs) = &mut self.graphs else {
-            return run(&prepared, &mut self.frame, &mut self.room, None, state, call, &mut inputs)
-                .map(|ran| ran.outputs);
+        let room = match room {
+            Some(room) => room,
+            none => none.insert(Room::new(&prepared.device)?),
         };
+        let mut run =
+            Run { prepared, frame, room, pool: outputs, stream: stream.as_deref(), timer: timer.as_mut(), call };
+        let Some(graphs) = graphs else { return Ok(run.once(None, state, &mut inputs)?.outputs) };
         let compares = graphs.compares();
+        let Actions { segments, set_condition, .. } = &prepared.actions;
         let shelf = graphs.begin(&prepared.plan, call.symbols, *segments, set_condition.as_ref())?;
         let plain = match &shelf {
             Some(_) if compares => {
                 let mut copies = Copies::of(&inputs);
                 let mut copied = state.clone();
-                let (frame, room) = (&mut self.frame, &mut self.room);
-                let outputs =
-                    run(&prepared, frame, room, None, &mut copied, call, &mut copies.inputs(&inputs))?.outputs;
+                let outputs = run.once(None, &mut copied, &mut copies.inputs(&inputs))?.outputs;
                 Some((outputs, copies, copied))
             }
             _ => None,
         };
-        let ran = run(&prepared, &mut self.frame, &mut self.room, shelf, state, call, &mut inputs);
+        let ran = run.once(shelf, state, &mut inputs);
         graphs.end(ran.as_ref().map_or(0, |ran| ran.host_reads));
         let outputs = ran?.outputs;
         if let Some((expected, copies, copied)) = plain {
@@ -180,49 +239,64 @@ impl Executor {
 
 /// What a call gave.
 struct Ran {
-    outputs: Vec<OutputValue>,
+    outputs: Vec<Output>,
     host_reads: u64,
 }
 
-/// Runs the plan once, by graphs where there are any.
-fn run(
-    prepared: &Prepared,
-    frame: &mut Frame,
-    room: &mut Option<Room>,
-    graphs: Option<Shelf<'_>>,
-    state: &mut DeviceState,
-    call: &Call<'_>,
-    inputs: &mut [InputValue<'_>],
-) -> Result<Ran> {
-    let (plan, device) = (&prepared.plan, &prepared.device);
-    let mut symbols = call.symbols.to_vec();
-    symbols.resize(plan.symbols.len(), None);
-    let room = match room {
-        Some(room) => room,
-        none => none.insert(Room::new(device)?),
-    };
-    frame.update(prepared, room, state, &symbols)?;
-    let snapshot = Snapshot::take(&prepared.initial, call.at_risk, state, room, device)?;
-    let (committed, refused, host_reads) = (false, false, 0);
-    let mut walk = Walk { prepared, room, frame, symbols, graphs, committed, refused, host_reads };
-    let done = prepared
-        .upload(&mut walk, inputs, call.random)
-        .and_then(|()| walk.actions(&prepared.actions.all))
-        .and_then(|()| walk.settle());
-    let outputs = done.and_then(|()| prepared.collect(&mut walk, inputs));
-    let Walk { committed, refused, host_reads, .. } = walk;
-    let error = match outputs {
-        Ok(outputs) => return Ok(Ran { outputs, host_reads }),
-        Err(error) => error,
-    };
-    // Pinned memory is used again by the next call: nothing may be under way.
-    let settled = room.stream.synchronize();
-    let restored = settled.and_then(|()| snapshot.put_back(room, device, committed, refused));
-    Err(match restored {
-        Ok(None) => error,
-        Ok(Some(touched)) => Error::new(error.code, format!("{}; {touched}", error.message)),
-        Err(more) => Error::new(error.code, format!("{}; then {more}", error.message)),
-    })
+/// What a call runs with.
+struct Run<'a> {
+    prepared: &'a Prepared,
+    frame: &'a mut Frame,
+    room: &'a mut Room,
+    pool: &'a mut Pool,
+    stream: Option<&'a Stream>,
+    timer: Option<&'a mut Timer>,
+    call: &'a Call<'a>,
+}
+
+impl Run<'_> {
+    /// Runs the plan once, by graphs where there are any.
+    fn once(
+        &mut self,
+        graphs: Option<Shelf<'_>>,
+        state: &mut DeviceState,
+        inputs: &mut [InputValue<'_>],
+    ) -> Result<Ran> {
+        let Run { prepared, frame, room, pool, stream, timer, call } = self;
+        let (plan, device) = (&prepared.plan, &prepared.device);
+        let mut symbols = call.symbols.to_vec();
+        symbols.resize(plan.symbols.len(), None);
+        let taken = if call.outputs_on_device { pool.take(plan, &symbols, device)? } else { Taken::new() };
+        let (memory, own) = (&mut room.memory, &room.own);
+        let stream = stream.unwrap_or(own);
+        frame.update(prepared, memory, state, &symbols, &direct(plan, call.places, &taken), stream)?;
+        let snapshot = Snapshot::take(&prepared.initial, call.at_risk, state, &mut room.snapshot, device, stream)?;
+        let (committed, refused, host_reads) = (false, false, 0);
+        let mut walk = Walk { prepared, room: memory, stream, frame, symbols, graphs, committed, refused, host_reads };
+        let done = prepared
+            .upload(&mut walk, inputs, call.random)
+            .and_then(|()| timer.as_ref().map_or(Ok(()), |timer| timer.begin.record(stream)))
+            .and_then(|()| walk.actions(&prepared.actions.all))
+            .and_then(|()| timer.as_ref().map_or(Ok(()), |timer| timer.end.record(stream)))
+            .and_then(|()| walk.settle());
+        let outputs = done.and_then(|()| prepared.collect(&mut walk, inputs, call.outputs_on_device, &taken));
+        let Walk { committed, refused, host_reads, .. } = walk;
+        if let (Some(timer), Ok(_)) = (timer, &outputs) {
+            timer.milliseconds = Some(timer.end.milliseconds_since(&timer.begin)?);
+        }
+        let error = match outputs {
+            Ok(outputs) => return Ok(Ran { outputs, host_reads }),
+            Err(error) => error,
+        };
+        // Pinned memory is used again by the next call: nothing may be under way.
+        let settled = stream.synchronize();
+        let restored = settled.and_then(|()| snapshot.put_back(stream, device, committed, refused));
+        Err(match restored {
+            Ok(None) => error,
+            Ok(Some(touched)) => Error::new(error.code, format!("{}; {touched}", error.message)),
+            Err(more) => Error::new(error.code, format!("{}; then {more}", error.message)),
+        })
+    }
 }
 
 /// Bytes of what stands in a plan.
@@ -300,6 +374,7 @@ impl Prepared {
         }
         for (input, value) in self.plan.inputs.iter().zip(inputs) {
             let (InputKind::Tensor { buffer, .. } | InputKind::Number { buffer, .. }) = &input.kind else { continue };
+            let Some(len) = slots.get(*buffer).map(|range| range.len()) else { continue };
             let number;
             let bytes: &[u8] = match (value, &input.kind) {
                 (InputValue::Tensor(bytes), _) => bytes,
@@ -310,7 +385,6 @@ impl Prepared {
                 }
                 _ => return Err(Error::internal(format!("input {:?} is no tensor", input.name))),
             };
-            let len = slots.get(*buffer).map_or(0, |range| range.len());
             let bytes = bytes.get(..len).ok_or_else(|| {
                 Error::invalid_argument(format!("input {:?} has {} bytes, expected {len}", input.name, bytes.len()))
             })?;
@@ -328,20 +402,41 @@ impl Prepared {
     }
 
     /// The outputs, after everything is done; written inputs get their bytes.
-    fn collect(&self, walk: &mut Walk<'_>, inputs: &mut [InputValue<'_>]) -> Result<Vec<OutputValue>> {
+    fn collect(
+        &self,
+        walk: &mut Walk<'_>,
+        inputs: &mut [InputValue<'_>],
+        on_device: bool,
+        taken: &Taken,
+    ) -> Result<Vec<Output>> {
         let mut outputs = Vec::with_capacity(self.plan.outputs.len());
         for output in &self.plan.outputs {
             let integer = |expr: &Expr| {
                 eval(expr, &walk.symbols)
                     .ok_or_else(|| Error::internal(format!("output {:?} is not known", output.name)))
             };
-            outputs.push(match &output.kind {
+            outputs.push(Output::Host(match &output.kind {
                 OutputKind::Tensor { dtype, sizes, strides, buffer } => {
                     let sizes = sizes.iter().map(integer).collect::<Result<Vec<_>>>()?;
                     let strides = strides.iter().map(integer).collect::<Result<Vec<_>>>()?;
                     let elements = sizes.iter().try_fold(1i64, |n, size| n.checked_mul(*size));
                     let len = elements.and_then(|n| usize::try_from(n).ok()).and_then(|n| n.checked_mul(dtype.size()));
                     let len = len.ok_or_else(|| Error::internal(format!("output {:?} of {sizes:?}", output.name)))?;
+                    if on_device {
+                        let memory = match taken.get(buffer) {
+                            Some(memory) => memory.clone(),
+                            // Its size was found out by the call.
+                            None => {
+                                let memory = self.device.allocate(len, || format!("output {:?}", output.name))?;
+                                self.device.copy(walk.place(*buffer)?.part(0..len)?, memory.all())?;
+                                Arc::new(memory)
+                            }
+                        };
+                        let (place, [sizes, strides]) = (memory.part(0..len)?, [counts(&sizes)?, counts(&strides)?]);
+                        let tensor = DeviceTensor::new(&self.device, *dtype, sizes, strides, place, Some(memory));
+                        outputs.push(Output::Device(tensor));
+                        continue;
+                    }
                     let mut bytes = Aligned::zeros(len)?;
                     self.fetch(walk, *buffer, &mut bytes)?;
                     OutputValue::Tensor { bytes, dtype: *dtype, sizes, strides }
@@ -354,7 +449,7 @@ impl Prepared {
                     OutputValue::Number(number::from_bytes(&bytes, *dtype)?)
                 }
                 OutputKind::Fixed(fixed) => OutputValue::Fixed(fixed.clone()),
-            });
+            }));
         }
         for (input, value) in self.plan.inputs.iter().zip(inputs) {
             if let (InputKind::Tensor { buffer, .. }, InputValue::TensorMut(bytes)) = (&input.kind, value) {
@@ -393,8 +488,9 @@ impl Snapshot {
         all: &[(String, Bytes)],
         at_risk: &[String],
         state: &mut DeviceState,
-        room: &mut Room,
+        room: &mut Growing,
         device: &CudaDevice,
+        stream: &Stream,
     ) -> Result<Snapshot> {
         let aligned = |name: &String| state.len(name).unwrap_or(0).next_multiple_of(CONSTANT_ALIGNMENT);
         let total: usize = at_risk.iter().map(aligned).sum();
@@ -404,24 +500,24 @@ impl Snapshot {
         if copied.is_empty() {
             return Ok(snapshot);
         }
-        let copies = room.snapshot.at_least(total, device, || "copies of state".to_owned())?;
+        let copies = room.at_least(total, device, || "copies of state".to_owned())?;
         let mut start = 0;
         for name in copied {
             let Some(place) = state.own(name)? else { continue };
             let copy = copies.part(start..start + place.len())?;
             start += place.len().next_multiple_of(CONSTANT_ALIGNMENT);
-            device.device().copy(place, copy, &room.stream)?;
+            device.device().copy(place, copy, stream)?;
             snapshot.copied.push((place, copy));
         }
         Ok(snapshot)
     }
 
     /// Puts back what was copied, and says what of the state may stay changed: none where no step that writes state was begun.
-    fn put_back(&self, room: &Room, device: &CudaDevice, committed: bool, refused: bool) -> Result<Option<String>> {
+    fn put_back(&self, stream: &Stream, device: &CudaDevice, committed: bool, refused: bool) -> Result<Option<String>> {
         for (place, copy) in &self.copied {
-            device.device().copy(*copy, *place, &room.stream)?;
+            device.device().copy(*copy, *place, stream)?;
         }
-        room.stream.synchronize()?;
+        stream.synchronize()?;
         let touched = if refused { &self.at_risk } else { &self.rest };
         Ok((committed && !touched.is_empty())
             .then(|| format!("the call may have changed the state {}", touched.join(", "))))

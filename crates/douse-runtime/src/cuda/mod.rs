@@ -15,16 +15,22 @@ mod executor;
 mod flag;
 mod frame;
 mod graph;
+mod outputs;
 mod resolve;
 mod room;
 mod state;
+mod tensor;
 #[cfg(test)]
 mod tests;
 mod transfer;
 mod walk;
 
+pub use action::FunctionMeta;
 pub use device::CudaDevice;
 pub(crate) use device::Devices;
 pub(crate) use executor::{Call, Executor};
 pub use graph::{CudaGraph, CudaGraphReport, NewShape};
+pub(crate) use outputs::Output;
 pub(crate) use state::DeviceState;
+pub use tensor::DeviceTensor;
+pub(crate) use tensor::laid_out;

@@ -113,43 +113,63 @@ impl Slots {
         0..self.control + CONTROL
     }
 
+    /// What comes back and nothing writes: what lies between values.
+    pub fn gaps(&self) -> Vec<Range<usize>> {
+        let mut taken: Vec<Range<usize>> = self.ranges.values().cloned().collect();
+        taken.push(self.control(0..CONTROL));
+        taken.retain(|range| range.start >= self.returned && range.start < self.staged);
+        taken.sort_by_key(|range| range.start);
+        let ends = std::iter::once(self.returned).chain(taken.iter().map(|range| range.end));
+        let starts = taken.iter().map(|range| range.start).chain([self.staged]);
+        ends.zip(starts).map(|(end, start)| end..start).filter(|gap| !gap.is_empty()).collect()
+    }
+
     /// What comes back when it ends.
     pub fn downloaded(&self) -> Range<usize> {
         self.returned..self.staged
     }
 }
 
-/// A method's memory and stream.
+/// What a method's calls use besides weights and state.
 #[derive(Debug)]
 pub(super) struct Room {
-    // Pinned memory and buffers go before the stream.
-    pub pinned: PinnedMemory,
-    /// How often pinned memory has moved.
-    pub pinning: u64,
-    pub values: Growing,
-    pub arena: Growing,
-    pub scratch: Growing,
-    /// Buffers whose size a call found out.
-    pub late: BTreeMap<BufferId, Growing>,
+    // Memory goes before the stream.
+    pub memory: Memory,
     /// Copies of state that a failed call would leave changed.
     pub snapshot: Growing,
-    pub stream: Stream,
+    /// The stream of calls that are given none.
+    pub own: Stream,
 }
 
 impl Room {
     pub fn new(device: &CudaDevice) -> Result<Room> {
-        Ok(Room {
+        let memory = Memory {
             pinned: device.device().pinned(ALIGNMENT)?,
             pinning: 0,
             values: Growing::default(),
             arena: Growing::default(),
             scratch: Growing::default(),
             late: BTreeMap::new(),
-            snapshot: Growing::default(),
-            stream: device.device().stream()?,
-        })
+        };
+        Ok(Room { memory, snapshot: Growing::default(), own: device.device().stream()? })
     }
+}
 
+/// The memory that a call's commands name.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub pinned: PinnedMemory,
+    /// How often pinned memory has moved.
+    pub pinning: u64,
+    /// Inputs, the control block, outputs.
+    pub values: Growing,
+    pub arena: Growing,
+    pub scratch: Growing,
+    /// Buffers whose size a call found out.
+    pub late: BTreeMap<BufferId, Growing>,
+}
+
+impl Memory {
     /// Room for a call's values and temporaries.
     pub fn prepare(
         &mut self,
@@ -186,5 +206,6 @@ mod tests {
         assert_eq!((slots.uploaded(), slots.downloaded()), (0..560, 256..1280));
         assert_eq!((slots.staged(2), slots.staged(0), slots.staged(3)), (Some(768), None, None));
         assert!(slots.get(0).unwrap().end <= slots.get(3).unwrap().start);
+        assert_eq!(slots.gaps(), [266..512, 560..768, 1068..1280]);
     }
 }

@@ -9,9 +9,9 @@ use douse_core::sym::Expr;
 use douse_core::{Code, DType, HostTensor};
 use douse_program::payload::Payload;
 use douse_program::plan::{Buffer, BufferKind, Data, Plan};
-use douse_program::target::{CudaTarget, Launch};
+use douse_program::target::{CudaTarget, FunctionName, Launch};
 
-use super::CudaDevice;
+use super::{CudaDevice, CudaGraph, DeviceTensor};
 use crate::{LoadOptions, Method, Program, Session, Value, sample};
 
 #[path = "../../../douse-cuda/tests/fake/mod.rs"]
@@ -39,6 +39,7 @@ pub(super) fn target(arch: &str) -> CudaTarget {
         modules: vec!["code".into()],
         kernels: vec![launch("count", &[], false), launch("add", &[0], false), launch("check", &[], true)],
         library: vec![],
+        copy: FunctionName { module: 0, function: "copy".into() },
         guarded_copy: None,
         set_condition: None,
     }
@@ -115,7 +116,7 @@ fn a_failed_check_puts_state_back_and_the_next_call_works() {
 
 #[test]
 fn a_fault_of_the_device_says_that_state_was_touched() {
-    let Some(fake) = Fake::new(&["fail=cuLaunchKernel:2:719"]) else { return };
+    let Some(fake) = Fake::new(&["fail=cuLaunchKernel:3:719"]) else { return };
     let mut payload = counter(&["sm_90"]);
     // Without the check, no copy of the state is kept.
     Arc::make_mut(&mut payload.plan).steps.pop();
@@ -145,8 +146,8 @@ fn state_is_not_written_after_a_failed_check() {
     let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
     let error = method.run(&[x(&[-1.0]).view()]).unwrap_err();
     assert_eq!(error.message, "x must be positive");
-    // Nobody waited for the check.
-    assert_eq!((fake.count("launch"), fake.count("download")), (3, 1));
+    // Nobody waited for the check: all kernels were launched, and the copies of inputs and outputs.
+    assert_eq!(fake.count("launch"), 3 + 2);
     assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [2.0]);
 }
 
@@ -281,4 +282,109 @@ fn kernels_get_the_seed_and_the_number_of_the_call() {
     for call in [0.0, 1.0] {
         assert_eq!(values(&method.run_in(&mut session, &[x(&[1.0, 1.0]).view()]).unwrap()), [5.0, call]);
     }
+}
+
+/// `x` [n] on the device, each element `start`, `start + 1`, ...
+fn on_device(device: &CudaDevice, values: &[f32]) -> DeviceTensor {
+    DeviceTensor::from_host(device, &x(values).view()).unwrap()
+}
+
+fn on_host(value: &Value) -> Vec<f64> {
+    elements(&value.device_tensor().unwrap().to_host().unwrap()).iter().map(|element| element.to_f64()).collect()
+}
+
+#[test]
+fn tensors_on_the_device_are_used_where_they_lie_with_and_without_graphs() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = device(&fake);
+    for graphs in [None, Some(CudaGraph { warm_up: 1, ..CudaGraph::default() })] {
+        let load = LoadOptions { cuda_graph: graphs.clone(), ..LoadOptions::on(&device).with_outputs_on_device() };
+        let mut method = program(counter(&["sm_90"])).load("forward", &load).unwrap();
+        let input = on_device(&device, &[1.0, 5.0]);
+        for call in 1..=3 {
+            let outputs = method.run(&[&input]).unwrap();
+            assert_eq!(on_host(&outputs[0]), [1.0 + f64::from(call), 5.0 + f64::from(call)]);
+        }
+        let report = method.cuda_graph_report();
+        assert!(report.is_none_or(|report| (report.replays, report.patched_nodes, report.off) == (1, 0, None)));
+        // Outputs that are kept stay what they are, and another input lies elsewhere.
+        let other = on_device(&device, &[2.0, 7.0]);
+        let kept: Vec<Vec<Value>> = [&input, &other, &input].map(|x| method.run(&[x]).unwrap()).into();
+        let kept: Vec<Vec<f64>> = kept.iter().map(|outputs| on_host(&outputs[0])).collect();
+        assert_eq!(kept, [[5.0, 9.0], [7.0, 12.0], [7.0, 11.0]]);
+        let report = method.cuda_graph_report();
+        assert!(report.is_none_or(|report| report.recordings == 1 && report.patched_nodes > 0 && report.off.is_none()));
+        // A host tensor after one of the device.
+        assert_eq!(on_host(&method.run(&[x(&[1.0, 1.0]).view()]).unwrap()[0]), [8.0, 8.0]);
+    }
+    drop(device);
+    fake.assert_clean();
+}
+
+#[test]
+fn strided_and_misaligned_tensors_on_the_device_are_copied() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = device(&fake);
+    let mut method = method(&fake);
+    let memory = device.device().allocate(64).unwrap();
+    let values: Vec<u8> = (1..=16u8).flat_map(|value| f32::from(value).to_le_bytes()).collect();
+    device.upload(&values, memory.all()).unwrap();
+    let view = |range, strides: &[usize]| {
+        DeviceTensor::borrowed(&device, DType::F32, &[2], strides, memory.part(range).unwrap())
+    };
+    let strided = view(0..64, &[3]).unwrap();
+    assert_eq!(values_of(&mut method, &strided), [2.0, 5.0]);
+    let misaligned = view(4..64, &[1]).unwrap();
+    assert_eq!(values_of(&mut method, &misaligned), [4.0, 5.0]);
+    assert_eq!(view(56..64, &[3]).unwrap_err().code, Code::InvalidArgument);
+    let bytes = DeviceTensor::borrowed(&device, DType::U8, &[2], &[1], memory.all()).unwrap();
+    let error = method.run(&[&bytes]).unwrap_err();
+    assert!(error.message.contains("is a uint8 tensor, expected a float32 tensor"), "{error}");
+    // On the CPU they are brought to the host.
+    let mut on_cpu = program(counter(&["sm_90"])).load("forward", &LoadOptions::default()).unwrap();
+    assert_eq!(values_of(&mut on_cpu, &strided), [2.0, 5.0]);
+}
+
+fn values_of(method: &mut Method, input: &DeviceTensor) -> Vec<f64> {
+    values(&method.run(&[input]).unwrap())
+}
+
+#[test]
+fn a_call_runs_on_the_callers_stream() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = device(&fake);
+    for graphs in [None, Some(CudaGraph { warm_up: 1, ..CudaGraph::default() })] {
+        let load = LoadOptions { cuda_graph: graphs, ..LoadOptions::on(&device) };
+        let mut method = program(counter(&["sm_90"])).load("forward", &load).unwrap();
+        // The stream still has to fill the input when the call is made.
+        let stream = Arc::new(device.device().stream().unwrap());
+        let memory = device.device().allocate(16).unwrap();
+        let mut pinned = device.device().pinned(8).unwrap();
+        let input = DeviceTensor::borrowed(&device, DType::F32, &[2], &[1], memory.all()).unwrap();
+        method.set_stream(Some(stream.clone())).unwrap();
+        for call in 1..=4u8 {
+            pinned.write(0, &[f32::from(call), 1.0].map(f32::to_le_bytes).concat()).unwrap();
+            device.device().upload(&pinned, 0, memory.part(0..8).unwrap(), &stream).unwrap();
+            assert_eq!(values_of(&mut method, &input), [2.0 * f64::from(call), 1.0 + f64::from(call)]);
+        }
+    }
+    drop(device);
+    fake.assert_clean();
+}
+
+#[test]
+fn calls_are_timed_and_functions_described() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let mut method = method(&fake);
+    method.run(&[x(&[1.0]).view()]).unwrap();
+    assert_eq!(method.device_milliseconds(), None);
+    method.time_calls().unwrap();
+    method.run(&[x(&[1.0]).view()]).unwrap();
+    assert!(method.device_milliseconds().is_some_and(|time| time >= 0.0));
+    let functions = method.device_functions().unwrap();
+    let names: Vec<&str> = functions.iter().map(|function| function.name.as_str()).collect();
+    assert_eq!(names, ["count", "add", "check"]);
+    assert!(functions.iter().all(|function| function.threads == 32 && function.blocks > 0));
+    drop(method);
+    fake.assert_clean();
 }

@@ -3,7 +3,7 @@
 use douse_core::sym::{Cond, Expr, Symbol};
 use douse_core::{DType, Error, Result, Scalar};
 use douse_cpu::executor::number;
-use douse_cuda::Place;
+use douse_cuda::{Place, Stream};
 use douse_program::plan::{BufferId, Predicate};
 
 use super::action::{Action, Op, Segment};
@@ -12,13 +12,14 @@ use super::executor::Prepared;
 use super::flag;
 use super::frame::Frame;
 use super::graph::Shelf;
-use super::room::{FLAG, NUMBER, Room};
+use super::room::{FLAG, Memory, NUMBER};
 use crate::symbols::eval;
 
 /// A call under way.
 pub(super) struct Walk<'a> {
     pub prepared: &'a Prepared,
-    pub room: &'a mut Room,
+    pub room: &'a mut Memory,
+    pub stream: &'a Stream,
     pub frame: &'a Frame,
     /// Values of the plan's symbols as far as they are known.
     pub symbols: Vec<Option<i64>>,
@@ -119,7 +120,7 @@ impl Walk<'_> {
 
     /// Puts work on the stream.
     fn issue(&mut self, command: Command) -> Result<()> {
-        let (device, stream) = (self.prepared.device.device(), &self.room.stream);
+        let (device, stream) = (self.prepared.device.device(), self.stream);
         match command {
             Command::Launch { function, grid, arguments } => function.launch(&grid, &arguments, stream),
             Command::Copy { from, to } => device.copy(from, to, stream),
@@ -163,8 +164,8 @@ impl Walk<'_> {
         let mut bytes = [0; NUMBER.end - NUMBER.start];
         let bytes = bytes.get_mut(..dtype.size()).ok_or_else(|| Error::internal(format!("a number of {dtype}")))?;
         let [number, flag] = [NUMBER, FLAG].map(|part| self.frame.slots.control(part).start);
-        device.download(place.part(0..bytes.len())?, &self.room.pinned, number, &self.room.stream)?;
-        device.download(self.control(FLAG)?, &self.room.pinned, flag, &self.room.stream)?;
+        device.download(place.part(0..bytes.len())?, &self.room.pinned, number, self.stream)?;
+        device.download(self.control(FLAG)?, &self.room.pinned, flag, self.stream)?;
         // A value that an earlier check would have refused decides nothing.
         self.settle()?;
         self.room.pinned.read(number, bytes)?;
@@ -176,7 +177,7 @@ impl Walk<'_> {
     /// # Errors
     /// What was raised; a fault of the work.
     pub fn settle(&mut self) -> Result<()> {
-        self.room.stream.synchronize()?;
+        self.stream.synchronize()?;
         let mut bytes = [0; flag::BYTES];
         self.room.pinned.read(self.frame.slots.control(FLAG).start, &mut bytes)?;
         let checked = flag::check(&self.prepared.plan, &bytes);

@@ -98,6 +98,7 @@ fn named_outputs(meta: &MethodMeta, outputs: Vec<Value>) -> Result<Vec<(String, 
     for (i, (value, output)) in outputs.into_iter().zip(&meta.outputs).enumerate() {
         let tensor = match value {
             Value::Tensor(tensor) => tensor,
+            Value::Device(tensor) => tensor.to_host()?,
             Value::Int(v) => HostTensor::from_i64(&[], &[v])?,
             Value::Float(v) => HostTensor::from_f64(&[], &[v])?,
             Value::Bool(v) => HostTensor::from_bytes(douse::DType::Bool, &[], &[v.into()])?,

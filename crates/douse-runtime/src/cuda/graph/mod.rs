@@ -6,7 +6,7 @@
 //! graphs. [`life`] decides when to record, [`record`] builds and changes graphs.
 //!
 //! A graph holds for one set of input sizes. What else may differ between calls (sizes read from data, integer arguments, the session's
-//! state, memory that has grown) is compared first, in [`Stamp`]; where it differs, the nodes that it changes get their new arguments.
+//! state, tensors on the device, memory that has grown) is compared first, in [`Stamp`]; where it differs, the nodes that it changes get their new arguments.
 
 mod life;
 mod record;
@@ -49,17 +49,17 @@ struct Shape {
 #[derive(Clone, Debug, PartialEq)]
 struct Stamp {
     moves: u64,
-    states: Vec<Place>,
+    bound: Vec<Place>,
     symbols: Vec<Option<i64>>,
 }
 
 impl Stamp {
     fn of(walk: &Walk<'_>) -> Stamp {
-        Stamp { moves: walk.room.moves(), states: walk.frame.states.clone(), symbols: walk.symbols.clone() }
+        Stamp { moves: walk.room.moves(), bound: walk.frame.bound.clone(), symbols: walk.symbols.clone() }
     }
 
     fn is_of(&self, walk: &Walk<'_>) -> bool {
-        self.moves == walk.room.moves() && self.states == walk.frame.states && self.symbols == walk.symbols
+        self.moves == walk.room.moves() && self.bound == walk.frame.bound && self.symbols == walk.symbols
     }
 }
 
@@ -171,7 +171,7 @@ impl Shelf<'_> {
                     // The old graph goes first: both may not fit.
                     *slot = None;
                     let conditions = Conditions { set: self.set_condition, flag: walk.control(FLAG)? };
-                    *slot = Some(Recorded::new(commands, stamp, &walk.prepared.device, walk.room, conditions)?);
+                    *slot = Some(Recorded::new(commands, stamp, walk, conditions)?);
                     self.report.recordings += 1;
                     Ok(())
                 }
@@ -181,7 +181,7 @@ impl Shelf<'_> {
                 return Ok(false);
             }
         }
-        let launched = slot.as_ref().map_or(Ok(()), |recorded| recorded.launch(&walk.room.stream));
+        let launched = slot.as_ref().map_or(Ok(()), |recorded| recorded.launch(walk.stream));
         match launched {
             Ok(()) => {
                 self.report.replays += u64::from(current);

@@ -5,8 +5,8 @@ use douse_cuda::{Argument, Chain, Condition, Exec, Function, Graph, Grid, Node, 
 
 use super::Stamp;
 use crate::cuda::command::Command;
-use crate::cuda::device::CudaDevice;
-use crate::cuda::room::Room;
+use crate::cuda::room::Memory;
+use crate::cuda::walk::Walk;
 
 /// A graph that can be launched, and what it does.
 #[derive(Debug)]
@@ -26,24 +26,19 @@ impl Recorded {
     ///
     /// # Errors
     /// What the driver says; `Internal` for a branch where the method has no function that decides it.
-    pub fn new(
-        commands: Vec<Command>,
-        stamp: Stamp,
-        device: &CudaDevice,
-        room: &Room,
-        conditions: Conditions<'_>,
-    ) -> Result<Recorded> {
+    pub fn new(commands: Vec<Command>, stamp: Stamp, walk: &Walk<'_>, conditions: Conditions<'_>) -> Result<Recorded> {
+        let device = walk.prepared.device.device();
         if commands.is_empty() {
             return Ok(Recorded { exec: None, commands, nodes: Vec::new(), stamp, bytes: 0 });
         }
-        let free = device.device().free_memory()?;
-        let graph = device.device().graph()?;
+        let free = device.free_memory()?;
+        let graph = device.graph()?;
         let mut chain = graph.chain();
-        let mut builder = Builder { graph, room, conditions };
+        let mut builder = Builder { graph, room: walk.room, conditions };
         let nodes = builder.all(&mut chain, &commands)?;
         let exec = builder.graph.instantiate()?;
-        exec.upload(&room.stream)?;
-        let bytes = free.saturating_sub(device.device().free_memory()?);
+        exec.upload(walk.stream)?;
+        let bytes = free.saturating_sub(device.free_memory()?);
         Ok(Recorded { exec: Some(exec), commands, nodes, stamp, bytes })
     }
 
@@ -51,7 +46,7 @@ impl Recorded {
     ///
     /// # Errors
     /// What the driver says. The graph may be half changed then, and must not be launched.
-    pub fn patch(&mut self, commands: &[Command], stamp: &Stamp, room: &Room) -> Result<Option<u64>> {
+    pub fn patch(&mut self, commands: &[Command], stamp: &Stamp, room: &Memory) -> Result<Option<u64>> {
         if !alike(&self.commands, commands) {
             return Ok(None);
         }
@@ -106,7 +101,7 @@ pub(super) struct Conditions<'a> {
 /// A graph being built.
 struct Builder<'a> {
     graph: Graph,
-    room: &'a Room,
+    room: &'a Memory,
     conditions: Conditions<'a>,
 }
 
