@@ -803,6 +803,25 @@ def boxes():
     return forward, [call() for _ in range(3)]
 
 
+@case()
+def out_arguments():
+    """Results written where `out` says, a view of a longer tensor among them."""
+
+    def forward(x, y):
+        product, sums, row = torch.empty(4, 4), torch.zeros(4), torch.zeros(3, 4)
+        torch.mm(x, y, out=product)
+        torch.sum(x, 1, out=sums)
+        torch.add(x[0], y[1], out=row[1])
+        return product, sums, row
+
+    return forward, [(torch.randn(4, 4), torch.randn(4, 4))]
+
+
+@case()
+def lanczos():
+    return lambda x: [F.interpolate(x, size=size, mode="lanczos", antialias=True) for size in ((4, 15), (11, 3))], [(torch.randn(1, 2, 9, 8),)]
+
+
 class WritesWeights(nn.Module):
     """Writes a parameter, as a running mean that is not a buffer does."""
 

@@ -223,6 +223,8 @@ impl Launch {
             if *pointer
                 && let Some(address) = self.values.get(word)
                 && *address != 0
+                // The device sees pinned memory at the host's address.
+                && !memory.is_pinned(*address, 0)
             {
                 memory.check(*address, 0, &format!("parameter {number} of {}", self.kernel.name))?;
             }

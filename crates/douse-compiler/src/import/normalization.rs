@@ -239,8 +239,11 @@ fn functional(imp: &mut Importer, a: &Args, mode: Mode) -> Result<Val> {
             *val = Val::Tensor(copy);
         }
     }
-    let all = batch_norm(imp, &own, mode)?;
-    let mut results: Vec<Val> = all.into_iter().map(Val::Value).collect();
+    let [y, mean, scale] = batch_norm(imp, &own, mode)?;
+    // These forms keep what was used of the batch in the dtype that was computed in.
+    let wide = imp.compute_dtype(imp.b.dtype(mean));
+    let (mean, scale) = (imp.b.cast(mean, wide), imp.b.cast(scale, wide));
+    let mut results: Vec<Val> = [y, mean, scale].map(Val::Value).to_vec();
     if mode == Mode::Training {
         results.push(Val::Value(imp.b.full(DType::U8, vec![Expr::int(0)], Scalar::Int(0))));
     }
