@@ -118,6 +118,7 @@ mod tests {
             states: vec![],
             in_spec: None,
             out_spec: None,
+            checks_first: false,
         }
     }
 
