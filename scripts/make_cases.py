@@ -315,6 +315,30 @@ def channels_last():
     return lambda x: F.conv2d(x, weight, padding=1).sigmoid(), [(x,)]
 
 
+def half(*shape):
+    return torch.randn(*shape).half()
+
+
+@case()
+def half_products():
+    """What GPUs give their tensor cores; and rows that stay in registers."""
+
+    def forward(a, b, image, filters, rows):
+        products = (a @ b.t(), a.t() @ a, a[:3] @ b.t(), b.t() @ b[:, :9])
+        return (*products, F.max_pool2d(F.conv2d(image, filters, padding=1).relu(), 2), rows.softmax(-1))
+
+    return forward, [(half(20, 24), half(18, 24) / 5, half(1, 8, 6, 5), half(16, 8, 3, 3) / 8, half(1, 264))]
+
+
+@case()
+def half_attention():
+    def forward(q, k, v, bias):
+        attend = lambda **more: F.scaled_dot_product_attention(q, k, v, enable_gqa=True, **more)
+        return attend(), attend(attn_mask=bias), attend(attn_mask=bias > 0), attend(is_causal=True)
+
+    return forward, [(half(1, 4, 6, 16), half(1, 2, 70, 16), half(1, 2, 70, 16), half(1, 1, 6, 70))]
+
+
 @case()
 def resize():
     def forward(x):
