@@ -47,7 +47,8 @@ pub struct Emitted {
     pub kernels: Vec<Launch>,
     /// How each library step is run, in the order of [`douse_program::target::library_steps`].
     pub library: Vec<LibraryLaunches>,
-    /// See [`CudaTarget`](douse_program::target::CudaTarget) for these two.
+    /// See [`CudaTarget`](douse_program::target::CudaTarget) for these three.
+    pub copy: FunctionName,
     pub guarded_copy: Option<FunctionName>,
     pub set_condition: Option<FunctionName>,
 }
@@ -115,7 +116,8 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
         kernels.push(Launch { module, ..emitted.launch });
     }
     let library = library::emit(plan, &ranges, arch, &guards, &mut modules)?;
+    let copy = service::copy(&mut modules);
     let guarded_copy = guards.copies().then(|| service::guarded_copy(&mut modules));
     let set_condition = service::branches_on_device(plan).then(|| service::set_condition(&mut modules));
-    Ok(Emitted { modules: modules.texts(), kernels, library, guarded_copy, set_condition })
+    Ok(Emitted { modules: modules.texts(), kernels, library, copy, guarded_copy, set_condition })
 }
