@@ -2,13 +2,14 @@
 
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_core::{Error, Result};
-use douse_program::kernel::{Access, Effect, Kernel, Stage};
+use douse_program::kernel::{Access, Effect, Kernel, Op, Stage};
 use douse_program::target::Launch;
 
 use super::body::{Acting, Body, Needs, Text};
 use super::index::{Indexer, Width};
 use super::names;
-use super::strategy::{Lanes, Strategy};
+use super::row::Row;
+use super::strategy::{self, Lanes, Strategy};
 use super::vector::Vectors;
 
 /// A kernel's text and how it is launched.
@@ -19,11 +20,12 @@ pub(super) struct EmittedKernel {
     pub special: bool,
 }
 
-/// Writes a kernel; `ranges` are those of the plan's symbols. A guarded one does nothing where the error flag is raised.
+/// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at. A guarded
+/// one does nothing where the error flag is raised.
 ///
 /// # Errors
 /// `Internal` for a kernel that is not well formed.
-pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, guarded: bool) -> Result<EmittedKernel> {
+pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, private: &[u32], guarded: bool) -> Result<EmittedKernel> {
     let strategy = Strategy::of(kernel, ranges);
     let mut writer = Writer {
         kernel,
@@ -31,6 +33,8 @@ pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, guarded: bool) -> Result<Em
         needs: Needs::default(),
         out: Text::default(),
         lanes: Lanes::Thread,
+        row: None,
+        private,
     };
     writer.out.line("{");
     if guarded {
@@ -54,6 +58,9 @@ struct Writer<'a> {
     needs: Needs,
     out: Text,
     lanes: Lanes,
+    /// What several stages load of the row, once it is in registers.
+    row: Option<Row>,
+    private: &'a [u32],
 }
 
 /// Threads of a block of a kernel in which each thread works alone.
@@ -154,22 +161,16 @@ impl Writer<'_> {
     }
 
     fn outer_loops(&self) -> Vec<(usize, Expr)> {
-        self.kernel.outer.iter().cloned().enumerate().collect()
+        let outer = &self.kernel.outer;
+        let numbers = match self.kernel.ordered {
+            true => (0..outer.len()).collect(),
+            false => strategy::in_memory_order(outer.len(), 0, strategy::stored(self.kernel)),
+        };
+        numbers.into_iter().filter_map(|number| Some((number, outer.get(number)?.clone()))).collect()
     }
 
     fn inner_loops(&self, stage: &Stage) -> Vec<(usize, Expr)> {
-        let first = self.kernel.outer.len();
-        stage.inner.iter().cloned().enumerate().map(|(k, size)| (first + k, size)).collect()
-    }
-
-    /// How many threads' worth of points loops have, `points` at a time along the last.
-    fn count(loops: &[(usize, Expr)], points: i64) -> Expr {
-        let last = loops.len().saturating_sub(1);
-        let sizes = loops.iter().enumerate().map(|(k, (_, size))| match k == last {
-            true => size.ceil_div(&Expr::int(points)),
-            false => size.clone(),
-        });
-        sizes.fold(Expr::int(1), |product, size| &product * &size)
+        strategy::inner_loops(self.kernel, stage)
     }
 
     fn body<'b>(&'b mut self, stage: &'b Stage) -> Body<'b> {
@@ -190,7 +191,7 @@ impl Writer<'_> {
         };
         let loop_type = self.indexer(stage).loop_width(*last).name();
         let whole = size.as_int().is_some_and(|size| size % points == 0);
-        let kernel = self.kernel;
+        let (kernel, row, private) = (self.kernel, self.row.clone(), self.private);
         let mut body = self.body(stage);
         let count = if whole {
             points.to_string()
@@ -202,9 +203,13 @@ impl Writer<'_> {
         // The index at the first point: the loop's variable is shadowed by each point's own below.
         body.out.line(format!("const {loop_type} i{last} = first;"));
         for number in vectors.loads() {
-            if let Some(douse_program::kernel::Op::Load { param, index, .. }) = stage.body.get(*number).map(|i| &i.op) {
-                let at = body.parenthesised(index);
-                body.out.line(format!("const auto v{number} = load_vector<{points}>(a{param} + {at}, {count});"));
+            if let Some(Op::Load { param, index, .. }) = stage.body.get(*number).map(|i| &i.op) {
+                let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));
+                let value = match held {
+                    Some((held, _)) => format!("held{held}[n]"),
+                    None => format!("load_vector<{points}>(a{param} + {}, {count})", body.parenthesised(index)),
+                };
+                body.out.line(format!("const auto v{number} = {value};"));
             }
         }
         for number in vectors.stores() {
@@ -214,6 +219,7 @@ impl Writer<'_> {
                 body.out.line(format!("Vector<{}, {points}> w{number};", names::element(dtype)?));
             }
         }
+        body.sums(vectors, false)?;
         body.out.line("#pragma unroll");
         body.out.line(format!("for (int k = 0; k < {points}; ++k) {{"));
         if !whole {
@@ -226,8 +232,17 @@ impl Writer<'_> {
             body.out.line("}");
         }
         body.out.line("}");
+        body.sums(vectors, true)?;
         for number in vectors.stores() {
             if let Some(Effect::Store { param, index, .. }) = stage.effects.get(*number) {
+                let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));
+                if let Some((held, value)) = held {
+                    body.out.line(format!("held{held}[n] = w{number};"));
+                    // Nobody else would see it in memory.
+                    if value.alone && private.contains(param) {
+                        continue;
+                    }
+                }
                 // Its registers belong to single points, and no vector's index mentions any.
                 let at = body.parenthesised(index);
                 body.out.line(format!("store_vector(a{param} + {at}, w{number}, {count});"));
@@ -244,7 +259,7 @@ impl Writer<'_> {
             (Some((last, size)), [stage]) => Vectors::along(kernel, stage, *last, size, 1),
             _ => Vectors::none(),
         };
-        let count = Writer::count(&loops, vectors.points());
+        let count = strategy::count(&loops, vectors.points());
         let text = self.outer_indexer().wide(&count);
         self.out.line(format!("const int64 p = blockIdx.x * {THREADS}ll + threadIdx.x;"));
         self.out.line(format!("if (p >= {text}) return;"));
@@ -270,17 +285,24 @@ impl Writer<'_> {
         self.lanes = lanes;
         let loops = self.outer_loops();
         let kernel = self.kernel;
-        let count = Writer::count(&loops, 1);
+        let count = strategy::count(&loops, 1);
         let points = self.outer_indexer().wide(&count);
         self.out.line(format!("typedef {} Lanes;", lanes.name()));
         self.out.line(match lanes {
             Lanes::Thread => format!("const int64 p = blockIdx.x * {THREADS}ll + threadIdx.x;"),
             Lanes::Warp => format!("const int64 p = blockIdx.x * {}ll + threadIdx.x / 32;", THREADS / 32),
             Lanes::Block(_) => "const int64 p = blockIdx.x;".to_owned(),
+            // Lanes beyond the last point do its work again: every one must reach the barriers.
+            Lanes::Column(_) => {
+                format!("const int64 p = smaller<int64>(blockIdx.x * 32ll + threadIdx.x % 32, {points} - 1);")
+            }
         });
-        self.out.line(format!("if (p >= {points}) return;"));
+        if !matches!(lanes, Lanes::Column(_)) {
+            self.out.line(format!("if (p >= {points}) return;"));
+        }
         self.declare(&loops, "p", 1);
         self.declare_locals()?;
+        self.load_row()?;
         for (number, stage) in kernel.stages.iter().enumerate() {
             self.stage(number, stage)?;
             if number + 1 < kernel.stages.len() && lanes != Lanes::Thread {
@@ -291,12 +313,12 @@ impl Writer<'_> {
             Lanes::Thread => (count.ceil_div(&Expr::int(i64::from(THREADS))), THREADS),
             Lanes::Warp => (count.ceil_div(&Expr::int(i64::from(THREADS / 32))), THREADS),
             Lanes::Block(threads) => (count, threads),
+            Lanes::Column(lanes) => (count.ceil_div(&Expr::int(32)), 32 * lanes),
         })
     }
 
     /// One stage at one outer point, shared among lanes.
     fn stage(&mut self, number: usize, stage: &Stage) -> Result<()> {
-        let scans = stage.effects.iter().any(|e| matches!(e, Effect::Scan { .. } | Effect::ArgScan { .. }));
         self.out.line("{");
         self.out.line(format!("// stage {number}"));
         self.accumulators(stage)?;
@@ -306,7 +328,7 @@ impl Writer<'_> {
             self.points(stage, &[], &Vectors::none(), acting)?;
             // Every lane has the value already.
             self.locals(stage, false)?;
-        } else if scans {
+        } else if strategy::scans(stage) {
             self.scan(stage, &inner)?;
             self.locals(stage, true)?;
         } else {
@@ -314,18 +336,61 @@ impl Writer<'_> {
                 Some((last, size)) => Vectors::along(self.kernel, stage, *last, size, self.lanes.count()),
                 None => Vectors::none(),
             };
-            let count = Writer::count(&inner, vectors.points());
-            let indexer = self.indexer(stage);
-            // The last step of the loop goes beyond the count.
-            let width = indexer.width(&(&count + self.lanes.count())).name();
-            let count = indexer.write(&count);
-            self.out.line(format!("for ({width} q = Lanes::lane(); q < {count}; q += Lanes::COUNT) {{"));
-            self.declare(&inner, "q", vectors.points());
+            match self.row.as_ref().filter(|row| row.is_for(stage)).map(|row| row.steps) {
+                Some(steps) => self.begin_step(stage, &inner, &vectors, steps),
+                None => {
+                    let count = strategy::count(&inner, vectors.points());
+                    let indexer = self.indexer(stage);
+                    // The last step of the loop goes beyond the count.
+                    let width = indexer.width(&(&count + self.lanes.count())).name();
+                    let count = indexer.write(&count);
+                    self.out.line(format!("for ({width} q = Lanes::lane(); q < {count}; q += Lanes::COUNT) {{"));
+                    self.declare(&inner, "q", vectors.points());
+                }
+            }
             self.points(stage, &inner, &vectors, Acting::All)?;
             self.out.line("}");
             self.locals(stage, true)?;
         }
         self.out.line("}");
+        Ok(())
+    }
+
+    /// Begins a step of the loop over the row, which is written out.
+    fn begin_step(&mut self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors, steps: i64) {
+        let count = self.indexer(stage).write(&strategy::count(inner, vectors.points()));
+        self.out.line("#pragma unroll");
+        self.out.line(format!("for (int n = 0; n < {steps}; ++n) {{"));
+        self.out.line("const int q = Lanes::lane() + n * Lanes::COUNT;");
+        self.out.line(format!("if (q >= {count}) break;"));
+        self.declare(inner, "q", vectors.points());
+    }
+
+    /// Loads what several stages read of the row before the first of them.
+    fn load_row(&mut self) -> Result<()> {
+        let Some(row) = Row::of(self.kernel, self.lanes) else { return Ok(()) };
+        let Some(stage) = self.kernel.stages.iter().find(|stage| row.is_for(stage)) else { return Ok(()) };
+        let (inner, points) = (self.inner_loops(stage), row.vectors.points());
+        let Some((last, size)) = inner.last() else { return Ok(()) };
+        for (held, value) in row.values.iter().enumerate() {
+            let dtype = self.kernel.params.get(value.param as usize).map(|p| p.dtype);
+            let dtype = dtype.ok_or_else(|| Error::internal("a parameter is not there"))?;
+            self.out.line(format!("Vector<{}, {points}> held{held}[{}];", names::element(dtype)?, row.steps));
+        }
+        if row.values.iter().all(|value| value.made) {
+            self.row = Some(row);
+            return Ok(());
+        }
+        self.begin_step(stage, &inner, &row.vectors, row.steps);
+        let indexer = self.indexer(stage);
+        self.out.line(format!("const {} i{last} = first;", indexer.loop_width(*last).name()));
+        let count = format!("(int)smaller<int64>({points}, {} - first)", indexer.write(size));
+        for (held, value) in row.values.iter().enumerate().filter(|(_, value)| !value.made) {
+            let (param, at) = (value.param, indexer.write(&value.index));
+            self.out.line(format!("held{held}[n] = load_vector<{points}>(a{param} + ({at}), {count});"));
+        }
+        self.out.line("}");
+        self.row = Some(row);
         Ok(())
     }
 
@@ -379,7 +444,7 @@ impl Writer<'_> {
         let Some(((last, size), rows)) = inner.split_last() else { return Ok(()) };
         let indexer = self.indexer(stage);
         let loop_type = indexer.loop_width(*last).name();
-        let row_count = Writer::count(rows, 1);
+        let row_count = strategy::count(rows, 1);
         let scans: Vec<(usize, &Effect)> = stage.effects.iter().enumerate().collect();
         let mut classes = Vec::new();
         for (number, effect) in scans {
@@ -469,7 +534,7 @@ impl Writer<'_> {
         const THREADS: u32 = 128;
         let (apart, in_order): (Vec<_>, Vec<_>) =
             self.outer_loops().into_iter().partition(|(number, _)| parallel.contains(number));
-        let (count, steps) = (Writer::count(&apart, 1), Writer::count(&in_order, 1));
+        let (count, steps) = (strategy::count(&apart, 1), strategy::count(&in_order, 1));
         let all = &count * i64::from(owners);
         let indexer = self.outer_indexer();
         self.out.line("typedef ThreadLanes Lanes;");

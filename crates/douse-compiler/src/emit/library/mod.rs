@@ -4,6 +4,7 @@ mod attention;
 mod convolution;
 mod function;
 mod matmul;
+mod product;
 mod search;
 mod sort;
 
@@ -13,8 +14,8 @@ use douse_program::library::Library;
 use douse_program::plan::Plan;
 use douse_program::target::{LibraryLaunches, library_steps};
 
-use super::Modules;
 use super::guard::Guards;
+use super::{Modules, names};
 use function::Writer;
 
 /// The launches of every library step.
@@ -28,7 +29,7 @@ pub(super) fn emit(
     guards: &Guards<'_>,
     modules: &mut Modules,
 ) -> Result<Vec<LibraryLaunches>> {
-    let mut writer = Writer::new(plan, ranges, guards, modules);
+    let mut writer = Writer::new(plan, ranges, arch, guards, modules);
     library_steps(plan)
         .into_iter()
         .map(|step| match step {
