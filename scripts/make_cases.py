@@ -846,6 +846,18 @@ def lanczos():
     return lambda x: [F.interpolate(x, size=size, mode="lanczos", antialias=True) for size in ((4, 15), (11, 3))], [(torch.randn(1, 2, 9, 8),)]
 
 
+@case()
+def functional_batch_norm():
+    """As run_decompositions leaves it: the running statistics come back, wider than they are kept."""
+
+    def forward(x, mean, variance):
+        y, _, _, mean, variance = torch.ops.aten._native_batch_norm_legit_functional(x, None, None, mean, variance, True, 0.1, 1e-5)
+        return y, mean.to(torch.bfloat16), variance.to(torch.bfloat16)
+
+    call = lambda: (torch.randn(4, 3, 5).bfloat16(), torch.randn(3).bfloat16(), torch.rand(3).bfloat16() + 1)
+    return forward, [call(), call()]
+
+
 class WritesWeights(nn.Module):
     """Writes a parameter, as a running mean that is not a buffer does."""
 
