@@ -108,7 +108,7 @@ impl Planner<'_> {
         let mut items = self.first_items(&self.module.body);
         items.extend(self.checks_first()?);
         self.block_items(&self.module.body, &mut items)?;
-        let checks_first = self.in_place.state;
+        let checks_first = self.in_place.writes_state();
         let outputs = self.outputs(&mut items)?;
         let last = self.writes(&mut items)?;
         let mut steps = self.finish_items(items)?;
