@@ -118,7 +118,6 @@ mod tests {
             states: vec![],
             in_spec: None,
             out_spec: None,
-            checks_first: false,
         }
     }
 
