@@ -119,7 +119,13 @@ impl<'a> TensorView<'a> {
                     to.copy_from_slice(from);
                 }
             }
-            Memory::Read(from) => copy_steps(size, count, (a, step_a), (b, step_b), &|i| from.get(i).copied(), to),
+            Memory::Read(from) => match size {
+                1 => copy_elements::<1>(count, (a, step_a), (b, step_b), from, to),
+                2 => copy_elements::<2>(count, (a, step_a), (b, step_b), from, to),
+                4 => copy_elements::<4>(count, (a, step_a), (b, step_b), from, to),
+                8 => copy_elements::<8>(count, (a, step_a), (b, step_b), from, to),
+                _ => copy_steps(size, count, (a, step_a), (b, step_b), &|i| from.get(i).copied(), to),
+            },
             Memory::Write(from) => {
                 copy_steps(size, count, (a, step_a), (b, step_b), &|i| from.get(i).map(Cell::get), to);
             }
@@ -167,6 +173,22 @@ impl<'a> TensorView<'a> {
 impl std::fmt::Debug for TensorView<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {:?} strides {:?}", self.dtype, self.sizes, self.strides)
+    }
+}
+
+/// Copies elements of `SIZE` bytes, several times faster than byte by byte. Places and steps count elements.
+fn copy_elements<const SIZE: usize>(
+    count: usize,
+    (a, step_a): (usize, usize),
+    (b, step_b): (usize, usize),
+    from: &[u8],
+    to: &mut [u8],
+) {
+    let (from, to) = (from.as_chunks::<SIZE>().0, to.as_chunks_mut::<SIZE>().0);
+    for i in 0..count {
+        if let (Some(from), Some(to)) = (from.get(a + i * step_a), to.get_mut(b + i * step_b)) {
+            *to = *from;
+        }
     }
 }
 
@@ -397,5 +419,19 @@ mod tests {
         assert!(tensor.view().borrow_as(&[2]).is_none());
         let shifted = TensorView::new(DType::F32, &[2], &[1], Memory::Read(&tensor.bytes()[1..])).unwrap();
         assert!(shifted.borrow_as(&[1]).is_none());
+    }
+
+    #[test]
+    fn elements_of_every_width_are_transposed() {
+        for dtype in [DType::U8, DType::F16, DType::F32, DType::F64, DType::C128] {
+            let size = dtype.size();
+            // Element `i` is `i` in every byte.
+            let bytes: Vec<u8> = (0..6u8).flat_map(|i| std::iter::repeat_n(i, size)).collect();
+            let tensor = HostTensor::from_bytes(dtype, &[2, 3], &bytes).unwrap();
+            let mut to = vec![9; 6 * size];
+            tensor.view().copy_to(&mut to, &[1, 2]).unwrap();
+            let expected: Vec<u8> = [0, 3, 1, 4, 2, 5].into_iter().flat_map(|i| std::iter::repeat_n(i, size)).collect();
+            assert_eq!(to, expected, "{dtype}");
+        }
     }
 }
