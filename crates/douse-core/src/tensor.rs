@@ -176,7 +176,7 @@ impl std::fmt::Debug for TensorView<'_> {
     }
 }
 
-/// Copies elements of `SIZE` bytes, several times faster than byte by byte. Places and steps count elements.
+/// Copies elements of `SIZE` bytes, each at once. Places and steps count elements.
 fn copy_elements<const SIZE: usize>(
     count: usize,
     (a, step_a): (usize, usize),
