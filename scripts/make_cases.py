@@ -392,7 +392,7 @@ def loop_on_a_count(m, x):
     return y, n
 
 
-@stateful(ones_and_twos, count=number())
+@stateful(lambda n: torch.ones(n + 2), dynamic={0: torch.export.Dim("n")}, count=number())
 def item(m, x):
     m.count += 3
     return x * m.count.item()
