@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use douse::{Argument, DType, HostTensor, LowerOptions, Method, MethodMeta, Program, Result, Session, Value, ValueKind};
+use douse::{
+    Argument, DType, HostTensor, LowerOptions, Method, MethodMeta, Program, Result, Session, Value, ValueKind,
+};
 use douse_core::element::elements;
 use douse_cuda::soft::Compiler;
 use safetensors::SafeTensors;
