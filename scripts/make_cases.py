@@ -586,6 +586,30 @@ def channels_last():
     return lambda x: F.conv2d(x, weight, padding=1).sigmoid(), [(x,)]
 
 
+def half(*shape):
+    return torch.randn(*shape).half()
+
+
+@case()
+def half_products():
+    """What GPUs give their tensor cores; and rows that stay in registers."""
+
+    def forward(a, b, image, filters, rows):
+        products = (a @ b.t(), a.t() @ a, a[:3] @ b.t(), b.t() @ b[:, :9])
+        return (*products, F.max_pool2d(F.conv2d(image, filters, padding=1).relu(), 2), rows.softmax(-1))
+
+    return forward, [(half(20, 24), half(18, 24) / 5, half(1, 8, 6, 5), half(16, 8, 3, 3) / 8, half(1, 264))]
+
+
+@case()
+def half_attention():
+    def forward(q, k, v, bias):
+        attend = lambda **more: F.scaled_dot_product_attention(q, k, v, enable_gqa=True, **more)
+        return attend(), attend(attn_mask=bias), attend(attn_mask=bias > 0), attend(is_causal=True)
+
+    return forward, [(half(1, 4, 6, 16), half(1, 2, 70, 16), half(1, 2, 70, 16), half(1, 1, 6, 70))]
+
+
 @case()
 def resize():
     def forward(x):
@@ -820,6 +844,18 @@ def out_arguments():
 @case()
 def lanczos():
     return lambda x: [F.interpolate(x, size=size, mode="lanczos", antialias=True) for size in ((4, 15), (11, 3))], [(torch.randn(1, 2, 9, 8),)]
+
+
+@case()
+def functional_batch_norm():
+    """As run_decompositions leaves it: the running statistics come back, wider than they are kept."""
+
+    def forward(x, mean, variance):
+        y, _, _, mean, variance = torch.ops.aten._native_batch_norm_legit_functional(x, None, None, mean, variance, True, 0.1, 1e-5)
+        return y, mean.to(torch.bfloat16), variance.to(torch.bfloat16)
+
+    call = lambda: (torch.randn(4, 3, 5).bfloat16(), torch.randn(3).bfloat16(), torch.rand(3).bfloat16() + 1)
+    return forward, [call(), call()]
 
 
 class WritesWeights(nn.Module):

@@ -20,6 +20,8 @@
 //! - Synchronisation: a barrier that not every thread reaches, a warp operation that not every lane reaches.
 //! - Handles: each is unique, so that one that was destroyed is known to be.
 //!
+//! - With AddressSanitizer ([`sanitizer`]), accesses beside a thread's own arrays, too.
+//!
 //! # Options
 //! From the environment variable `SOFTGPU`, or `softgpu_configure`; words with spaces between them ([`config`]). `softgpu_left` says what is
 //! not freed, `softgpu_calls` how often each function was called.
@@ -37,6 +39,7 @@ mod graph;
 mod memory;
 mod module;
 mod params;
+mod sanitizer;
 mod status;
 mod stream;
 mod world;

@@ -52,14 +52,14 @@ pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, private: &[u32], guarded: b
 /// How a function begins that does nothing where the error flag is raised.
 pub(super) const GUARD: &str = "if (flag->code != 0) return;";
 
-struct Writer<'a> {
-    kernel: &'a Kernel,
+pub(super) struct Writer<'a> {
+    pub kernel: &'a Kernel,
     ranges: Ranges,
     needs: Needs,
-    out: Text,
-    lanes: Lanes,
+    pub out: Text,
+    pub lanes: Lanes,
     /// What several stages load of the row, once it is in registers.
-    row: Option<Row>,
+    pub row: Option<Row>,
     private: &'a [u32],
 }
 
@@ -115,7 +115,7 @@ impl Writer<'_> {
     }
 
     /// The writer of expressions in a stage.
-    fn indexer(&self, stage: &Stage) -> Indexer {
+    pub fn indexer(&self, stage: &Stage) -> Indexer {
         let loops: Vec<Expr> = self.kernel.outer.iter().chain(&stage.inner).cloned().collect();
         let ranges = self.ranges.with_loops(&loops);
         Indexer { ranges }
@@ -126,7 +126,7 @@ impl Writer<'_> {
     }
 
     /// Declares loops from a linear count `from` of their points. Of the last loop, `points` at a time are one: `first` is the first of them.
-    fn declare(&mut self, loops: &[(usize, Expr)], from: &str, points: i64) {
+    pub fn declare(&mut self, loops: &[(usize, Expr)], from: &str, points: i64) {
         let Some((name, _)) = loops.first() else { return };
         let mut indexer = self.outer_indexer();
         for (number, size) in loops {
@@ -169,11 +169,11 @@ impl Writer<'_> {
         numbers.into_iter().filter_map(|number| Some((number, outer.get(number)?.clone()))).collect()
     }
 
-    fn inner_loops(&self, stage: &Stage) -> Vec<(usize, Expr)> {
+    pub fn inner_loops(&self, stage: &Stage) -> Vec<(usize, Expr)> {
         strategy::inner_loops(self.kernel, stage)
     }
 
-    fn body<'b>(&'b mut self, stage: &'b Stage) -> Body<'b> {
+    pub fn body<'b>(&'b mut self, stage: &'b Stage) -> Body<'b> {
         let indexer = self.indexer(stage);
         Body { kernel: self.kernel, stage, indexer, needs: &mut self.needs, out: &mut self.out }
     }
@@ -356,44 +356,6 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Begins a step of the loop over the row, which is written out.
-    fn begin_step(&mut self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors, steps: i64) {
-        let count = self.indexer(stage).write(&strategy::count(inner, vectors.points()));
-        self.out.line("#pragma unroll");
-        self.out.line(format!("for (int n = 0; n < {steps}; ++n) {{"));
-        self.out.line("const int q = Lanes::lane() + n * Lanes::COUNT;");
-        self.out.line(format!("if (q >= {count}) break;"));
-        self.declare(inner, "q", vectors.points());
-    }
-
-    /// Loads what several stages read of the row before the first of them.
-    fn load_row(&mut self) -> Result<()> {
-        let Some(row) = Row::of(self.kernel, self.lanes) else { return Ok(()) };
-        let Some(stage) = self.kernel.stages.iter().find(|stage| row.is_for(stage)) else { return Ok(()) };
-        let (inner, points) = (self.inner_loops(stage), row.vectors.points());
-        let Some((last, size)) = inner.last() else { return Ok(()) };
-        for (held, value) in row.values.iter().enumerate() {
-            let dtype = self.kernel.params.get(value.param as usize).map(|p| p.dtype);
-            let dtype = dtype.ok_or_else(|| Error::internal("a parameter is not there"))?;
-            self.out.line(format!("Vector<{}, {points}> held{held}[{}];", names::element(dtype)?, row.steps));
-        }
-        if row.values.iter().all(|value| value.made) {
-            self.row = Some(row);
-            return Ok(());
-        }
-        self.begin_step(stage, &inner, &row.vectors, row.steps);
-        let indexer = self.indexer(stage);
-        self.out.line(format!("const {} i{last} = first;", indexer.loop_width(*last).name()));
-        let count = format!("(int)smaller<int64>({points}, {} - first)", indexer.write(size));
-        for (held, value) in row.values.iter().enumerate().filter(|(_, value)| !value.made) {
-            let (param, at) = (value.param, indexer.write(&value.index));
-            self.out.line(format!("held{held}[n] = load_vector<{points}>(a{param} + ({at}), {count});"));
-        }
-        self.out.line("}");
-        self.row = Some(row);
-        Ok(())
-    }
-
     /// Declares what reductions accumulate in.
     fn accumulators(&mut self, stage: &Stage) -> Result<()> {
         for effect in &stage.effects {
@@ -436,96 +398,6 @@ impl Writer<'_> {
                 _ => {}
             }
         }
-        Ok(())
-    }
-
-    /// A stage with scans: for each row of its inner space, chunks of as many elements as there are lanes, and a carry.
-    fn scan(&mut self, stage: &Stage, inner: &[(usize, Expr)]) -> Result<()> {
-        let Some(((last, size), rows)) = inner.split_last() else { return Ok(()) };
-        let indexer = self.indexer(stage);
-        let loop_type = indexer.loop_width(*last).name();
-        let row_count = strategy::count(rows, 1);
-        let scans: Vec<(usize, &Effect)> = stage.effects.iter().enumerate().collect();
-        let mut classes = Vec::new();
-        for (number, effect) in scans {
-            match effect {
-                Effect::Scan { op, value, .. } => {
-                    let dtype = self.body(stage).dtype(*value)?;
-                    classes.push((number, effect, dtype, names::combine(*op, dtype, true)?));
-                }
-                Effect::ArgScan { max, value, .. } => {
-                    let dtype = self.body(stage).dtype(*value)?;
-                    classes.push((
-                        number,
-                        effect,
-                        dtype,
-                        format!("ArgExtreme<{}, {max}, true>", names::register(dtype)?),
-                    ));
-                }
-                _ => {}
-            }
-        }
-        let (row_type, row_count) = (indexer.width(&row_count).name(), indexer.write(&row_count));
-        self.out.line(format!("for ({row_type} row = 0; row < {row_count}; ++row) {{"));
-        self.declare(rows, "row", 1);
-        for (n, _, _, class) in &classes {
-            self.out.line(format!("typedef {class} Scan{n};"));
-            self.out.line(format!("auto carry{n} = Scan{n}::neutral();"));
-        }
-        let size = indexer.wide(size);
-        self.out.line(format!("for (int64 base = 0; base < {size}; base += Lanes::COUNT) {{"));
-        self.out.line(format!("const {loop_type} i{last} = ({loop_type})(base + Lanes::lane());"));
-        self.out.line(format!("const bool active = base + Lanes::lane() < {size};"));
-        for (n, ..) in &classes {
-            self.out.line(format!("auto x{n} = Scan{n}::neutral();"));
-            self.out.line(format!("int64 at{n} = 0;"));
-        }
-        self.out.line("if (active) {");
-        let mut body = self.body(stage);
-        body.instructions(&Vectors::none())?;
-        body.effects(&Vectors::none(), Acting::All)?;
-        for (n, effect, dtype, _) in &classes {
-            match effect {
-                Effect::Scan { value, index, .. } => {
-                    body.out.line(format!("Scan{n}::take(x{n}, r{value});"));
-                    let at = body.indexer.wide(index);
-                    body.out.line(format!("at{n} = {at};"));
-                }
-                Effect::ArgScan { value, position, index, .. } => {
-                    let register = names::register(*dtype)?;
-                    body.out.line(format!("x{n} = Extreme<{register}>{{r{value}, r{position}}};"));
-                    let at = body.indexer.wide(index);
-                    body.out.line(format!("at{n} = {at};"));
-                }
-                _ => {}
-            }
-        }
-        body.out.line("}");
-        for (n, ..) in &classes {
-            self.out.line(format!("x{n} = Across<Scan{n}, Lanes>::scan(x{n});"));
-            self.out.line(format!("Scan{n}::join(carry{n}, x{n});"));
-            self.out.line(format!("x{n} = carry{n};"));
-        }
-        self.out.line("if (active) {");
-        for (n, effect, _, _) in &classes {
-            match effect {
-                // What is stored is rounded by the store.
-                Effect::Scan { param, .. } => {
-                    self.out.line(format!("store(a{param} + at{n}, Scan{n}::result(x{n}));"));
-                }
-                Effect::ArgScan { param, param_position, .. } => {
-                    self.out.line(format!("store(a{param} + at{n}, x{n}.value);"));
-                    self.out.line(format!("store(a{param_position} + at{n}, x{n}.position);"));
-                }
-                _ => {}
-            }
-        }
-        self.out.line("}");
-        for (n, ..) in &classes {
-            self.out.line(format!("carry{n} = Across<Scan{n}, Lanes>::last(x{n});"));
-        }
-        self.out.line("}");
-        self.out.line("}");
         Ok(())
     }
 

@@ -13,6 +13,7 @@ mod library;
 mod names;
 mod private;
 mod row;
+mod scan;
 mod service;
 mod strategy;
 mod vector;

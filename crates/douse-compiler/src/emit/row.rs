@@ -2,8 +2,11 @@
 //! stays there.
 
 use douse_core::sym::Expr;
+use douse_core::{Error, Result};
 use douse_program::kernel::{Access, Effect, Kernel, Op, Stage};
 
+use super::kernel::Writer;
+use super::names;
 use super::strategy::{self, Lanes};
 use super::vector::Vectors;
 
@@ -134,4 +137,44 @@ fn touches(kernel: &Kernel, param: u32) -> usize {
         Effect::Reduce { .. } | Effect::ArgReduce { .. } | Effect::Assert { .. } => false,
     });
     loads.count() + effects.count()
+}
+
+impl Writer<'_> {
+    /// Begins a step of the loop over the row, which is written out.
+    pub fn begin_step(&mut self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors, steps: i64) {
+        let count = self.indexer(stage).write(&strategy::count(inner, vectors.points()));
+        self.out.line("#pragma unroll");
+        self.out.line(format!("for (int n = 0; n < {steps}; ++n) {{"));
+        self.out.line("const int q = Lanes::lane() + n * Lanes::COUNT;");
+        self.out.line(format!("if (q >= {count}) break;"));
+        self.declare(inner, "q", vectors.points());
+    }
+
+    /// Loads what several stages read of the row before the first of them.
+    pub fn load_row(&mut self) -> Result<()> {
+        let Some(row) = Row::of(self.kernel, self.lanes) else { return Ok(()) };
+        let Some(stage) = self.kernel.stages.iter().find(|stage| row.is_for(stage)) else { return Ok(()) };
+        let (inner, points) = (self.inner_loops(stage), row.vectors.points());
+        let Some((last, size)) = inner.last() else { return Ok(()) };
+        for (held, value) in row.values.iter().enumerate() {
+            let dtype = self.kernel.params.get(value.param as usize).map(|p| p.dtype);
+            let dtype = dtype.ok_or_else(|| Error::internal("a parameter is not there"))?;
+            self.out.line(format!("Vector<{}, {points}> held{held}[{}];", names::element(dtype)?, row.steps));
+        }
+        if row.values.iter().all(|value| value.made) {
+            self.row = Some(row);
+            return Ok(());
+        }
+        self.begin_step(stage, &inner, &row.vectors, row.steps);
+        let indexer = self.indexer(stage);
+        self.out.line(format!("const {} i{last} = first;", indexer.loop_width(*last).name()));
+        let count = format!("(int)smaller<int64>({points}, {} - first)", indexer.write(size));
+        for (held, value) in row.values.iter().enumerate().filter(|(_, value)| !value.made) {
+            let (param, at) = (value.param, indexer.write(&value.index));
+            self.out.line(format!("held{held}[n] = load_vector<{points}>(a{param} + ({at}), {count});"));
+        }
+        self.out.line("}");
+        self.row = Some(row);
+        Ok(())
+    }
 }

@@ -461,7 +461,8 @@ impl Importer {
             Val::List(list) => list,
             other => vec![other],
         };
-        if results.len() < names.len() {
+        let missing = names.get(results.len()..).unwrap_or_default();
+        if missing.iter().flatten().any(|name| is_used(graph, name)) {
             let message = format!("{} results where the program has {}", results.len(), names.len());
             return Err(Error::internal(message));
         }
@@ -549,6 +550,18 @@ impl Importer {
         }
         true
     }
+}
+
+/// Whether anything of a graph reads a tensor of this name.
+fn is_used(graph: &Graph, name: &str) -> bool {
+    let reads = |argument: &Argument| match argument {
+        Argument::Tensor(n) | Argument::OptionalTensor(Some(n)) => n == name,
+        Argument::Tensors(all) => all.iter().any(|n| n == name),
+        Argument::OptionalTensors(all) => all.iter().flatten().any(|n| n == name),
+        Argument::NestedTensors(lists) => lists.iter().flatten().any(|n| n == name),
+        _ => false,
+    };
+    graph.outputs.iter().any(reads) || graph.nodes.iter().any(|node| node.inputs.iter().any(|input| reads(&input.arg)))
 }
 
 /// Whether a node takes nothing and gives nothing, and so does nothing to the results: an extension's look at its own version.

@@ -105,6 +105,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_operator_with_out_is_found_by_the_one_that_returns() {
+        assert_eq!(returning("aten.mm.out").as_deref(), Some("aten.mm.default"));
+        assert_eq!(returning("aten.add.out").as_deref(), Some("aten.add.Tensor"));
+        assert_eq!(returning("aten.sum.IntList_out").as_deref(), Some("aten.sum.dim_IntList"));
+        assert_eq!(returning("aten.eq.Scalar_out").as_deref(), Some("aten.eq.Scalar"));
+        assert_eq!(returning("aten.mm.default"), None);
+    }
+
+    #[test]
     fn no_operator_has_two_rows() {
         assert_eq!(INDEX.len(), FAMILIES.iter().map(|rows| rows.len()).sum::<usize>());
     }

@@ -80,7 +80,7 @@ impl Device {
             ("cuda", Ok(ordinal)) => Ok(Device::Cuda { device: CudaDevice::open(ordinal)?, graph }),
             ("soft", _) if kind != name => Err(Failure::Usage("--device soft takes no number".into())),
             ("soft", _) => Ok(Device::Cuda { device: CudaDevice::open_with(&[softgpu()], 0)?, graph }),
-            _ => Err(Failure::Usage(format!("--device {name}: expected cpu or cuda[:N]"))),
+            _ => Err(Failure::Usage(format!("--device {name}: expected cpu, cuda[:N] or soft"))),
         }
     }
 

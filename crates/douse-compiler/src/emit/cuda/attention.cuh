@@ -92,6 +92,8 @@ DEVICE float fast_exp2(float x) {
   return exp2f(x);
 #endif
 }
+const float LOG2_E = 1.44269504088896341f;
+
 // Two elements side by side, the first in the lower half.
 DEVICE uint32 pack_pair(float low, float high, float16) {
 #ifdef __CUDA_ARCH__
@@ -143,6 +145,8 @@ DEVICE void score_step(float (&s)[N][4], int64 row0, int64 rows, int64 key0, int
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     int64 row = row0 + 8 * half, in_rows = smaller(row, rows - 1);
+    int64 seen = CAUSAL ? smaller(end, row / GROUP + 1) : end;
+    int limit = (int)larger<int64>(smaller<int64>(seen - key0, 8 * N), 0);
 #pragma unroll
     for (int j = 0; j < N; ++j)
 #pragma unroll
@@ -150,7 +154,7 @@ DEVICE void score_step(float (&s)[N][4], int64 row0, int64 rows, int64 key0, int
         float &x = s[j][2 * half + e];
         int64 k = key0 + 8 * j + e;
         if (!cut) x = score(in_rows, k, x);
-        else x = k < end && !(CAUSAL && k > row / GROUP) ? score(in_rows, k, x) : -INFINITY_F;
+        else x = 8 * j + e < limit ? score(in_rows, k, x) : -INFINITY_F;
       }
   }
 }

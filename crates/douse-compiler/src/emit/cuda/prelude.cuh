@@ -66,8 +66,9 @@ DEVICE float to_float(bfloat16 x) { return __uint_as_float((uint32)x.bits << 16)
 DEVICE bfloat16 to_bfloat16(float x) {
   uint32 bits = __float_as_uint(x);
 #ifdef __CUDA_ARCH__
-  uint16 rounded;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(x));
+  // The conversion of a pair runs at the full rate.
+  uint32 rounded;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(rounded) : "f"(0.0f), "f"(x));
 #else
   uint32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 #endif

@@ -10,8 +10,10 @@ use super::one;
 use super::product::{BLOCKS, Put, Side, uses_tensor_cores};
 use crate::emit::names;
 
-const TEMPLATES: &[&str] = &[include_str!("../cuda/product.cuh"), include_str!("../cuda/attention.cuh")];
+const TEMPLATES: &[&str] =
+    &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh"), include_str!("../cuda/attention.cuh")];
 const WARPGROUP_TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
     include_str!("../cuda/product.cuh"),
     include_str!("../cuda/attention.cuh"),
     include_str!("../cuda/warpgroup.cuh"),

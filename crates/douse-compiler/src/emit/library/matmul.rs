@@ -7,7 +7,11 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
-use super::product::{self, BLOCKS, Product, Put, Side, TEMPLATES};
+use super::product::{self, BLOCKS, Product, Put, Side};
+
+/// Those of products with few rows.
+const TEMPLATES: &[&str] =
+    &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh"), include_str!("../cuda/thin.cuh")];
 
 /// As many rows (or columns) or fewer make a product that is bound by reading the other operand.
 const THIN: i64 = 16;

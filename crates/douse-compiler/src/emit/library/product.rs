@@ -7,8 +7,9 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer};
 
-pub(super) const TEMPLATES: &[&str] = &[include_str!("../cuda/product.cuh")];
-const WARPGROUP_TEMPLATES: &[&str] = &[include_str!("../cuda/product.cuh"), include_str!("../cuda/warpgroup.cuh")];
+pub(super) const TEMPLATES: &[&str] = &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh")];
+const WARPGROUP_TEMPLATES: &[&str] =
+    &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh"), include_str!("../cuda/warpgroup.cuh")];
 
 /// Blocks that should at least be there, for every multiprocessor of a large device to have one.
 pub(super) const BLOCKS: i64 = 132;
