@@ -38,6 +38,8 @@ pub(super) struct Draft<'a> {
 /// Writes functions into modules. Steps whose functions are equal share one.
 pub(super) struct Writer<'a> {
     plan: &'a Plan,
+    /// What the code is for (`sm_90`).
+    pub arch: &'a str,
     pub indexer: Indexer,
     guards: &'a Guards<'a>,
     modules: &'a mut Modules,
@@ -45,9 +47,15 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(plan: &'a Plan, ranges: &Ranges, guards: &'a Guards<'a>, modules: &'a mut Modules) -> Writer<'a> {
+    pub fn new(
+        plan: &'a Plan,
+        ranges: &Ranges,
+        arch: &'a str,
+        guards: &'a Guards<'a>,
+        modules: &'a mut Modules,
+    ) -> Writer<'a> {
         let indexer = Indexer { ranges: ranges.clone() };
-        Writer { plan, indexer, guards, modules, written: HashMap::new() }
+        Writer { plan, arch, indexer, guards, modules, written: HashMap::new() }
     }
 
     pub fn dtype(&self, view: &View) -> Result<DType> {
@@ -101,6 +109,15 @@ impl<'a> Writer<'a> {
 
     /// Writes a function, or finds the one that is equal.
     pub fn add(&mut self, draft: Draft) -> Result<LibraryLaunch> {
+        self.write(draft, false)
+    }
+
+    /// The same for a function that raises the error flag, which its body finds as `flag`.
+    pub fn add_raising(&mut self, draft: Draft) -> Result<LibraryLaunch> {
+        self.write(draft, true)
+    }
+
+    fn write(&mut self, draft: Draft, raises: bool) -> Result<LibraryLaunch> {
         let mut symbols = std::collections::BTreeSet::new();
         let mut note = |symbol| {
             if let Symbol::Size(n) = symbol {
@@ -123,11 +140,11 @@ impl<'a> Writer<'a> {
         }
         let written = draft.arguments.iter().filter(|a| a.written).map(|a| a.view.buffer);
         let guarded = self.guards.needed(written);
-        let mut guard = String::new();
-        if guarded {
-            arguments.push("const ErrorFlag *flag".to_owned());
-            guard = format!("  {GUARD}\n");
+        if raises || guarded {
+            let constant = if raises { "" } else { "const " };
+            arguments.push(format!("{constant}ErrorFlag *flag"));
         }
+        let guard = if guarded { format!("  {GUARD}\n") } else { String::new() };
         let rest = format!("({}) {{\n{guard}{}}}\n", arguments.join(", "), draft.body);
         let key = format!("{} {} {rest}", draft.name, draft.threads);
         let (module, function) = match self.written.get(&key) {
@@ -150,7 +167,7 @@ impl<'a> Writer<'a> {
             shared: draft.shared,
             symbols: symbols.into_iter().collect(),
             scratch: draft.scratch,
-            flag: false,
+            flag: raises,
             guard: guarded,
             random: false,
         };
