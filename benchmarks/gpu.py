@@ -1,11 +1,15 @@
 """Times Douse and eager PyTorch on a GPU, on the same exported programs, in one run.
 
-    python benchmarks/gpu.py [--douse target/release/douse] [NAME ...]     # needs torch and torchvision with CUDA
+    python benchmarks/gpu.py [--douse target/release/douse] [--kernels] [NAME ...]     # needs torch and torchvision with CUDA
 
 For each workload of workloads.py: exports it, checks that Douse's answer is PyTorch's, with and without CUDA graphs, then prints the median milliseconds of
-a call: PyTorch's eagerly and replayed from a graph, Douse's likewise. All include the copies of inputs to the device and of outputs to the host.
+a call: PyTorch's eagerly and replayed from a graph, Douse's likewise. All include the copies of inputs to the device and of outputs to the host. With
+--kernels also the time that one call's kernels take on the device, for both (Nsight Compute's `gpu__time_duration`, PyTorch's profiler), what that is of the
+floor (the least bytes over the measured copy bandwidth), and the kernels that take longest.
 """
 import argparse
+import collections
+import csv
 import json
 import pathlib
 import statistics
@@ -15,6 +19,7 @@ import time
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch.profiler import ProfilerActivity, profile
 
 import workloads
 
@@ -32,6 +37,48 @@ def eager(module, args, calls=20):
             if i >= 3:
                 times.append((time.perf_counter() - start) * 1e3)
     return statistics.median(times)
+
+
+def eager_kernels(module, args, calls=5):
+    """Milliseconds that the kernels of a call take, without copies between host and device."""
+    args = [a.cuda() for a in args]
+    with torch.no_grad():
+        module(*args)
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            for _ in range(calls):
+                module(*args)
+            torch.cuda.synchronize()
+    return sum(e.self_device_time_total for e in profiled.key_averages() if "HtoD" not in e.key and "DtoH" not in e.key) / calls / 1e3
+
+
+def kernels(command):
+    """The kernels of the last call that a command makes: [(name, milliseconds)]."""
+    ncu = ["ncu", "--clock-control", "none", "--cache-control", "none", "--metrics", "gpu__time_duration.sum", "--csv"]
+    done = subprocess.run(ncu + command, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
+    scale = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "usecond": 1e-3, "nsecond": 1e-6, "msecond": 1.0}
+    rows = [(r["Kernel Name"], float(r["Metric Value"].replace(",", "")) * scale[r["Metric Unit"]]) for r in csv.DictReader(lines)]
+    names = [name for name, _ in rows]
+    for calls in (3, 2):
+        n = len(rows) // calls
+        if n and len(rows) % calls == 0 and names[-n:] == names[-2 * n : -n]:
+            return rows[-n:]
+    return rows
+
+
+def copy_bandwidth():
+    """Bytes a millisecond, read and written."""
+    a = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    b, times = torch.empty_like(a), []
+    for _ in range(10):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        b.copy_(a)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return 2 * a.numel() / statistics.median(times)
 
 
 def captured(module, args, calls=20):
@@ -64,13 +111,29 @@ def captured(module, args, calls=20):
         return float("nan")
 
 
+def show_kernels(options, bench, module, args, outs, bandwidth):
+    floor = workloads.bytes_min(module, args, outs) / bandwidth
+    found = kernels([*bench, "--calls", "1", "--warm-up", "1", "--json", "-"])
+    total, peer = sum(ms for _, ms in found), eager_kernels(module, args)
+    print(f"{'  kernels':28s} {peer:9.4f} {'':9s} {total:9.4f} {'':9s} {total / peer:6.2f}  floor {floor:.4f}, {floor / max(total, 1e-9):.0%} of it; {len(found)} kernels")
+    longest = collections.defaultdict(lambda: [0, 0.0])
+    for kernel, ms in found:
+        longest[kernel][0] += 1
+        longest[kernel][1] += ms
+    for kernel, (count, ms) in sorted(longest.items(), key=lambda item: -item[1][1])[: options.longest]:
+        print(f"    {ms:9.4f} ms  {count:3d} x {kernel[:90]}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=NAMES)
     parser.add_argument("--douse", default=str(ROOT / "target/release/douse"))
+    parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--calls", type=int, default=50)
+    parser.add_argument("--longest", type=int, default=3, help="kernels to show")
     options = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp())
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, copies {(bandwidth := copy_bandwidth()) / 1e9:.2f} TB/s")
     print(f"{'workload':28s} {'eager':>9s} {'captured':>9s} {'Douse':>9s} {'graph':>9s} {'ratio':>6s}  largest difference, plain and graph (largest value)")
     for name in options.names:
         torch.manual_seed(0)
@@ -79,9 +142,10 @@ def main():
         with torch.no_grad():
             torch.export.save(torch.export.export(module, args, strict=False), program)
             save_file({f"i{i}": a.contiguous() for i, a in enumerate(args)}, inputs)
-            theirs = eager(module.cuda(), args)
-            wanted = torch.utils._pytree.tree_leaves(module(*[a.cuda() for a in args]))[0].cpu().double()
-            theirs_captured = captured(module, args)
+            theirs = eager(module.cuda(), args, options.calls)
+            outs = torch.utils._pytree.tree_leaves(module(*[a.cuda() for a in args]))
+            wanted = outs[0].cpu().double()
+            theirs_captured = captured(module, args, options.calls)
         differences, ours = [], []
         for more in [[], ["--cuda-graph"]]:
             common = [str(program), "--device", "cuda", "--input", str(inputs), *more]
@@ -92,7 +156,7 @@ def main():
                 break
             got = next(iter(load_file(outputs).values())).double()
             differences.append(f"{(got - wanted).abs().max():.3g}")
-            bench = subprocess.run([options.douse, "bench", *common, "--calls", "50", "--json", "-"], capture_output=True, text=True)
+            bench = subprocess.run([options.douse, "bench", *common, "--calls", str(options.calls), "--json", "-"], capture_output=True, text=True)
             ours.append(json.loads(bench.stdout)["median"])
         else:
             best = min(t for t in (theirs, theirs_captured) if t == t)
@@ -101,6 +165,8 @@ def main():
                 f"  {' '.join(differences)} ({wanted.abs().max():.3g})",
                 flush=True,
             )
+            if options.kernels:
+                show_kernels(options, [options.douse, "bench", str(program), "--device", "cuda", "--input", str(inputs)], module, args, outs, bandwidth)
 
 
 def stateless(program):

@@ -291,6 +291,277 @@ def order():
     return forward, [(x,)]
 
 
+class Stateful(nn.Module):
+    """A step that reads and writes buffers of its own."""
+
+    def __init__(self, step, buffers):
+        super().__init__()
+        self.step = step
+        for name, value in buffers.items():
+            self.register_buffer(name, value)
+
+    def forward(self, x):
+        return self.step(self, x)
+
+
+def stateful(make_input, calls=3, refusal=None, dynamic=None, **buffers):
+    """Registers a step that takes the module and x, as the case of its name: a program whose answers depend on the calls before."""
+
+    def add(step):
+        def build():
+            inputs = [(make_input(n),) for n in range(calls)]
+            if refusal:
+                inputs.insert(1, refused(*refusal))
+            return Stateful(step, copy.deepcopy(buffers)), inputs
+
+        CASES["state_" + step.__name__] = (build, {"x": dynamic} if dynamic else {})
+        return step
+
+    return add
+
+
+def number():
+    return torch.zeros((), dtype=torch.int64)
+
+
+def small(*sizes):
+    """Random numbers that do not depend on the case: buffers are made once."""
+    return torch.rand(*sizes, generator=torch.Generator().manual_seed(len(sizes)))
+
+
+ones_and_twos = lambda n: torch.ones(3) * (n % 2 + 1)
+signs = lambda n: torch.ones(3) * (1 - n % 2 * 2)
+normal = lambda *sizes: lambda n: torch.randn(*sizes)
+
+
+@stateful(lambda n: torch.arange(6.0 - n), calls=4, dynamic={0: torch.export.Dim("n")}, count=number())
+def mask_count(m, x):
+    m.count += 1
+    picked = x[x > m.count]
+    return picked * m.count, picked.shape[0]
+
+
+@stateful(ones_and_twos, ready=torch.tensor(False))
+def flag(m, x):
+    """The first call raises the flag that all calls read."""
+    y = torch.cond(m.ready, lambda x: x + 10, lambda x: x * 2, (x,))
+    m.ready.fill_(True)
+    return y
+
+
+@stateful(normal(2, 4), hidden=torch.zeros(2, 5), w=small(4, 5), u=small(5, 5))
+def recurrence(m, x):
+    m.hidden.copy_(torch.tanh(x @ m.w + m.hidden @ m.u - 1))
+    return m.hidden * 2
+
+
+@stateful(normal(6, 3), mean=torch.zeros(3), var=torch.ones(3))
+def running_statistics(m, x):
+    return F.batch_norm(x, m.mean, m.var, training=True), m.mean + m.var
+
+
+@stateful(normal(2), calls=6, ring=torch.zeros(4, 2), count=number())
+def ring(m, x):
+    m.ring.index_copy_(0, (m.count % 4)[None], x[None])
+    m.count += 1
+    return m.ring.sum(0), m.ring[:2]
+
+
+@stateful(lambda n: torch.tensor([n, 3, 3, 1]), bins=torch.zeros(5))
+def histogram(m, x):
+    m.bins.scatter_add_(0, x, torch.ones(4))
+    return m.bins / m.bins.sum()
+
+
+@stateful(lambda n: torch.tensor([0, n, n]), refusal=("out of range", torch.tensor([0, 9, 0])), table=torch.zeros(4, 2))
+def accumulated(m, x):
+    m.table.index_put_((x,), torch.ones(3, 2), accumulate=True)
+    return m.table.clone()
+
+
+@stateful(normal(4), best=torch.full((3,), -9.0))
+def best_so_far(m, x):
+    m.best.copy_(torch.cat([m.best, x]).sort(descending=True, stable=True)[0][:3])
+    return m.best.clone(), m.best.argmin()
+
+
+@stateful(ones_and_twos, steps=number(), total=torch.zeros(3))
+def loop_on_a_count(m, x):
+    m.steps += 2
+    y, n = torch.while_loop(lambda y, n: n > 0, lambda y, n: (y * 0.5 + x, n - 1), (m.total.clone(), m.steps.clone()))
+    m.total.copy_(y)
+    return y, n
+
+
+@stateful(ones_and_twos, count=number())
+def item(m, x):
+    m.count += 3
+    return x * m.count.item()
+
+
+@stateful(lambda n: torch.arange(8.0), count=number())
+def size_from_a_count(m, x):
+    m.count += 2
+    n = m.count.item()
+    torch._check(n >= 0)
+    torch._check(n <= 8)
+    return x[:n].flip(0), x[:n].sum()
+
+
+@stateful(normal(5, 2), carry=torch.zeros(2))
+def running_sum(m, x):
+    y = x.cumsum(0) + m.carry
+    m.carry.copy_(y[-1])
+    return y
+
+
+@stateful(normal(1, 2, 4), frames=torch.zeros(1, 2, 2), weight=small(3, 2, 3))
+def streaming_convolution(m, x):
+    window = torch.cat([m.frames, x], 2)
+    m.frames.copy_(x[..., -2:])
+    return F.conv1d(window, m.weight)
+
+
+@stateful(normal(4), draws=number(), low=torch.ones(4))
+def noise(m, x):
+    m.draws += 1
+    m.low.copy_(torch.minimum(m.low, torch.rand(4)))
+    return m.draws.clone(), (m.low >= 0) & (m.low < 1)
+
+
+@stateful(signs, total=torch.zeros(3))
+def written_in_one_branch(m, x):
+    m.total.copy_(torch.cond(x.sum() > 0, lambda x, t: t + x, lambda x, t: t.clone(), (x, m.total)))
+    return m.total * 2
+
+
+@stateful(signs, count=number(), total=torch.zeros(3))
+def nested_branches(m, x):
+    m.count += 1
+    inner = lambda x, c: torch.cond(c > 2, lambda x: x * 5, lambda x: x - 1, (x,))
+    m.total += torch.cond(x.sum() > 0, inner, lambda x, c: x * c, (x, m.count))
+    return m.total.clone()
+
+
+@stateful(ones_and_twos, bytes=torch.full((3,), 254, dtype=torch.uint8), odd=torch.tensor([True, False, True]), halves=torch.ones(3).half(),
+          brain=torch.ones(3).bfloat16(), doubles=torch.ones(3).double(), pair=torch.ones(3) * 1j)
+def dtypes(m, x):
+    m.bytes += 1
+    m.odd.logical_not_()
+    m.halves.mul_(3).add_(x)
+    m.brain.mul_(1.7)
+    m.doubles.div_(3)
+    m.pair.mul_(1 + 2j)
+    return m.bytes + m.odd, m.halves.float() + m.brain, m.doubles * x, m.pair * x
+
+
+@stateful(ones_and_twos, a=torch.arange(3.0), b=-torch.ones(3))
+def swapped(m, x):
+    a = m.a.clone()
+    m.a.copy_(m.b)
+    m.b.copy_(a + x)
+    return m.a - m.b, a
+
+
+@stateful(normal(2), grid=torch.zeros(4, 3))
+def written_through_views(m, x):
+    m.grid[1::2].t()[1].add_(x)
+    m.grid.view(-1)[3:5].mul_(2)
+    return m.grid.t().contiguous(), m.grid[1]
+
+
+@stateful(lambda n: torch.tensor([0.5, -1, n - 1, 1 - n]), seen=torch.zeros(4, dtype=torch.bool))
+def seen_so_far(m, x):
+    m.seen |= x > 0
+    return m.seen.nonzero(), x[m.seen]
+
+
+@stateful(lambda n: torch.tensor([n % 3, 1]), table=small(3, 4))
+def looked_up_and_changed(m, x):
+    rows = F.embedding(x, m.table)
+    m.table.index_fill_(0, x[:1], 0.25)
+    return F.layer_norm(rows, (4,)), m.table.sum()
+
+
+@stateful(normal(3), weight=torch.ones(3), velocity=torch.zeros(3))
+def momentum(m, x):
+    loss = (m.weight * x).sum()
+    m.velocity.mul_(0.9).add_(x * loss)
+    m.weight.sub_(m.velocity * 0.1)
+    return loss, m.weight.norm()
+
+
+@stateful(ones_and_twos, refusal=("x must be positive", torch.zeros(3)), count=number())
+def checked(m, x):
+    torch._assert_async((x > 0).all(), "x must be positive")
+    m.count += 1
+    return x * m.count
+
+
+@stateful(ones_and_twos, count=number())
+def written_input(m, x):
+    m.count += 1
+    x.add_(m.count)
+    return x * 2
+
+
+@stateful(lambda n: torch.randn(1, 2, 4, 4).contiguous(memory_format=torch.channels_last), sum=torch.zeros(1, 3, 4, 4), weight=small(3, 2, 1, 1))
+def channels_last(m, x):
+    y = F.conv2d(x, m.weight) + m.sum.contiguous(memory_format=torch.channels_last)
+    m.sum.copy_(y)
+    return y.relu()
+
+
+@stateful(lambda n: torch.arange(5.0) - n, count=number(), scale=torch.ones(()))
+def two_reads(m, x):
+    m.count += 1
+    y = x * m.count.item()
+    m.scale.mul_(1.5)
+    return y[y > 1] + m.scale.item(), m.count * 2
+
+
+@stateful(normal(3, 4), logits=torch.zeros(3, 4), temperature=torch.ones(()))
+def softened(m, x):
+    m.logits.lerp_(x, 0.3)
+    m.temperature.mul_(1.1)
+    return (m.logits / m.temperature).softmax(1), m.logits.logsumexp(0), m.logits.argmax(1)
+
+
+SIZES = {"x": {1: torch.export.Dim("rows"), 2: torch.export.Dim("columns")}}
+
+
+@case(**SIZES)
+def equal_byte_counts():
+    """Sizes that differ and take the same memory."""
+    return lambda x: (x.cumsum(1), x.amax(2), x.transpose(1, 2) * x.shape[1]), [(torch.randn(*s),) for s in ((2, 3, 4, 4), (2, 4, 3, 4), (2, 2, 6, 4))]
+
+
+class ReadsAConstant(nn.Module):
+    """Reads a value on the host that nothing writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("width", torch.tensor(2))
+        self.register_buffer("count", number())
+
+    def forward(self, x):
+        self.count += 1
+        width = self.width.item()
+        torch._check(width >= 0)
+        torch._check(width <= 4)
+        return x[:width] * self.count, torch.cond(self.width > 1, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
+@case()
+def reads_a_constant():
+    return ReadsAConstant(), [(torch.randn(4),) for _ in range(3)]
+
+
+@case(x={0: torch.export.Dim("n", max=8)})
+def bounded_rows():
+    return lambda x: (x * 2, x[x > 0]), [(torch.randn(n, 2),) for n in (3, 8, 2)]
+
+
 class Convolutions(nn.Module):
     def __init__(self):
         super().__init__()
@@ -314,6 +585,30 @@ def channels_last():
     weight = torch.randn(4, 3, 3, 3).contiguous(memory_format=torch.channels_last)
     x = torch.randn(1, 3, 6, 6).contiguous(memory_format=torch.channels_last)
     return lambda x: F.conv2d(x, weight, padding=1).sigmoid(), [(x,)]
+
+
+def half(*shape):
+    return torch.randn(*shape).half()
+
+
+@case()
+def half_products():
+    """What GPUs give their tensor cores; and rows that stay in registers."""
+
+    def forward(a, b, image, filters, rows):
+        products = (a @ b.t(), a.t() @ a, a[:3] @ b.t(), b.t() @ b[:, :9])
+        return (*products, F.max_pool2d(F.conv2d(image, filters, padding=1).relu(), 2), rows.softmax(-1))
+
+    return forward, [(half(20, 24), half(18, 24) / 5, half(1, 8, 6, 5), half(16, 8, 3, 3) / 8, half(1, 264))]
+
+
+@case()
+def half_attention():
+    def forward(q, k, v, bias):
+        attend = lambda **more: F.scaled_dot_product_attention(q, k, v, enable_gqa=True, **more)
+        return attend(), attend(attn_mask=bias), attend(attn_mask=bias > 0), attend(is_causal=True)
+
+    return forward, [(half(1, 4, 6, 16), half(1, 2, 70, 16), half(1, 2, 70, 16), half(1, 1, 6, 70))]
 
 
 @case()
@@ -531,6 +826,37 @@ def boxes():
         return torch.cat([corner, corner + 1 + torch.rand(12, 2) * 8], 1), torch.rand(12), torch.randn(1, 2, 10, 8)
 
     return forward, [call() for _ in range(3)]
+
+
+@case()
+def out_arguments():
+    """Results written where `out` says, a view of a longer tensor among them."""
+
+    def forward(x, y):
+        product, sums, row = torch.empty(4, 4), torch.zeros(4), torch.zeros(3, 4)
+        torch.mm(x, y, out=product)
+        torch.sum(x, 1, out=sums)
+        torch.add(x[0], y[1], out=row[1])
+        return product, sums, row
+
+    return forward, [(torch.randn(4, 4), torch.randn(4, 4))]
+
+
+@case()
+def lanczos():
+    return lambda x: [F.interpolate(x, size=size, mode="lanczos", antialias=True) for size in ((4, 15), (11, 3))], [(torch.randn(1, 2, 9, 8),)]
+
+
+@case()
+def functional_batch_norm():
+    """As run_decompositions leaves it: the running statistics come back, wider than they are kept."""
+
+    def forward(x, mean, variance):
+        y, _, _, mean, variance = torch.ops.aten._native_batch_norm_legit_functional(x, None, None, mean, variance, True, 0.1, 1e-5)
+        return y, mean.to(torch.bfloat16), variance.to(torch.bfloat16)
+
+    call = lambda: (torch.randn(4, 3, 5).bfloat16(), torch.randn(3).bfloat16(), torch.rand(3).bfloat16() + 1)
+    return forward, [call(), call()]
 
 
 class WritesWeights(nn.Module):

@@ -11,6 +11,8 @@ use douse_compiler::{Options, lower};
 use douse_program::target::Launch;
 use douse_pt2::ExportedProgram;
 
+const SERVICE: &str = "extern \"C\" __global__ void __launch_bounds__(256) service_";
+
 const CASES: [&str; 8] = [
     "pointwise_chain",
     "row_softmax",
@@ -46,7 +48,9 @@ fn launch(launch: &Launch) -> String {
 fn text(emitted: &Emitted) -> String {
     let mut text = String::new();
     for module in &emitted.modules {
-        text.push_str(module.split_once(FUNCTIONS_FOLLOW).unwrap().1.trim_start());
+        let functions = module.split_once(FUNCTIONS_FOLLOW).unwrap().1.trim_start();
+        // Those that every program has are not the case's.
+        text.push_str(functions.split(SERVICE).next().unwrap());
     }
     let library = emitted.library.iter().flat_map(|step| &step.launches).map(|l| &l.launch);
     emitted.kernels.iter().chain(library).for_each(|l| writeln!(text, "{}", launch(l)).unwrap());

@@ -42,7 +42,9 @@ impl Architecture {
     /// What is compiled for devices of that compute capability alone.
     pub fn of((major, minor): (u32, u32)) -> Architecture {
         let form = if (major, minor) == SOFT { Form::Soft } else { Form::Cubin };
-        Architecture { form, major, minor, features: Features::Portable }
+        // Hopper's own instructions multiply matrices nearly twice as fast as those that later architectures have too.
+        let features = if (major, minor) == (9, 0) { Features::Specific } else { Features::Portable };
+        Architecture { form, major, minor, features }
     }
 
     /// Whether a device of that compute capability runs the code (NVIDIA's rules: cubins run on the same major capability and

@@ -21,6 +21,8 @@ pub struct CudaTarget {
     pub kernels: Vec<Launch>,
     /// How each library step is run, in the order of [`library_steps`].
     pub library: Vec<LibraryLaunches>,
+    /// `(void *to, const void *from, int64 bytes)`: copies, as `guarded_copy` does; either place may be pinned memory of the host.
+    pub copy: FunctionName,
     /// `(void *to, const void *from, int64 bytes, const ErrorFlag *flag)`: copies unless the flag is raised, by any grid of
     /// [`COPY_THREADS`] threads a block; both places are aligned to 16 bytes. There where a step copies to state and a check can fail.
     pub guarded_copy: Option<FunctionName>,
@@ -29,7 +31,7 @@ pub struct CudaTarget {
     pub set_condition: Option<FunctionName>,
 }
 
-/// Threads of a block of [`CudaTarget::guarded_copy`].
+/// Threads of a block of [`CudaTarget::copy`] and [`CudaTarget::guarded_copy`].
 pub const COPY_THREADS: u32 = 256;
 
 /// A function of a module.

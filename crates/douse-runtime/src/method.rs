@@ -9,7 +9,7 @@ use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, OutputKind, Plan};
 
 use crate::bind::Bound;
-use crate::cuda::{self, CudaDevice, CudaGraphReport, Output};
+use crate::cuda::{self, CudaDevice, CudaGraphReport, FunctionMeta, Output};
 use crate::program::LoadOptions;
 use crate::rollback::Rollback;
 use crate::session::Session;
@@ -169,6 +169,36 @@ impl Method {
         match &mut self.engine {
             Engine::Cpu(_) => Err(Error::not_supported("a method on the CPU uses no stream")),
             Engine::Cuda(executor) => executor.set_stream(stream),
+        }
+    }
+
+    /// Times later calls on the device, for [`device_milliseconds`](Method::device_milliseconds). Nothing on the CPU.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn time_calls(&mut self) -> Result<()> {
+        match &mut self.engine {
+            Engine::Cpu(_) => Ok(()),
+            Engine::Cuda(executor) => executor.time_calls(),
+        }
+    }
+
+    /// How long the device took for the last call, from its first copy to its last; `None` where calls are not timed.
+    pub fn device_milliseconds(&self) -> Option<f32> {
+        match &self.engine {
+            Engine::Cpu(_) => None,
+            Engine::Cuda(executor) => executor.milliseconds(),
+        }
+    }
+
+    /// The functions that a method on a CUDA device launches, each once; none on the CPU.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn device_functions(&self) -> Result<Vec<FunctionMeta>> {
+        match &self.engine {
+            Engine::Cpu(_) => Ok(Vec::new()),
+            Engine::Cuda(executor) => executor.functions(),
         }
     }
 

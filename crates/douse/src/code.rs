@@ -70,6 +70,7 @@ impl Coder {
                 modules: Vec::new(),
                 kernels: Vec::new(),
                 library: Vec::new(),
+                copy: emitted.copy.clone(),
                 guarded_copy: emitted.guarded_copy.clone(),
                 set_condition: emitted.set_condition.clone(),
             };
@@ -113,7 +114,8 @@ fn keep(target: &mut CudaTarget, data: &mut Vec<(String, Bytes)>, modules: Vec<V
 fn soft_sources(emitted: &Emitted) -> Vec<soft::Source> {
     let library = emitted.library.iter().flat_map(|step| &step.launches).map(|launch| &launch.launch);
     let launched = emitted.kernels.iter().chain(library).map(|launch| (launch.module, &launch.function));
-    let service = [&emitted.guarded_copy, &emitted.set_condition].into_iter().flatten();
+    let service =
+        [Some(&emitted.copy), emitted.guarded_copy.as_ref(), emitted.set_condition.as_ref()].into_iter().flatten();
     let all: BTreeSet<_> = launched.chain(service.map(|name| (name.module, &name.function))).collect();
     let modules = emitted.modules.iter().enumerate().map(|(number, text)| {
         let here = all.iter().filter(|(module, _)| *module as usize == number);

@@ -40,6 +40,11 @@ impl Default for Slots {
     }
 }
 
+/// A piece of dynamic shared memory, aligned as kernels may ask for it.
+#[derive(Clone, Copy)]
+#[repr(align(1024))]
+struct Line([u8; 1024]);
+
 /// Runs blocks on one thread of the host.
 struct Runner {
     /// The stack of who asked.
@@ -109,8 +114,9 @@ pub unsafe fn run(
         runner = Box::into_raw(Box::new(Runner::new()));
         RUNNER.set(runner);
     }
-    let mut dynamic: Vec<u128> = vec![u128::MAX; shared.div_ceil(size_of::<u128>())];
-    kernel.prepare(&RUNTIME, dynamic.as_mut_ptr().cast(), shape);
+    let mut dynamic: Vec<Line> = vec![Line([0xff; 1024]); shared.div_ceil(size_of::<Line>())];
+    let start = dynamic.first_mut().map_or(ptr::null_mut(), |line| line.0.as_mut_ptr());
+    kernel.prepare(&RUNTIME, start.cast(), shape);
     let [x, y, z] = shape.blocks;
     let blocks = u64::from(x) * u64::from(y) * u64::from(z);
     for number in 0..blocks {
@@ -120,7 +126,7 @@ pub unsafe fn run(
             y: (number / u64::from(x) % u64::from(y)) as u32,
             z: (number / u64::from(x) / u64::from(y)) as u32,
         };
-        dynamic.fill(u128::MAX);
+        dynamic.fill(Line([0xff; 1024]));
         kernel.begin(block);
         // SAFETY: the runner is this thread's, and nothing else uses it: kernels run one at a time on a thread.
         let outcome = unsafe {

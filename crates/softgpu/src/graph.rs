@@ -1,5 +1,6 @@
 //! Graphs: nodes in the order in which they were added, which is one that their dependencies allow.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Outcome, fail};
@@ -145,7 +146,27 @@ impl World {
     }
 }
 
+impl Node {
+    fn inside(&self) -> Vec<&Nodes> {
+        match &self.kind {
+            Kind::Child(nodes) => vec![nodes],
+            Kind::Conditional { bodies, .. } => bodies.iter().map(|body| &body.nodes).collect(),
+            Kind::Empty | Kind::Work(_) => Vec::new(),
+        }
+    }
+
+    fn uses(&self, range: &Range<u64>) -> bool {
+        let inside = || self.inside().into_iter().flat_map(|nodes| nodes.iter()).any(|node| node.uses(range));
+        matches!(&self.kind, Kind::Work(work) if work.uses(range)) || inside()
+    }
+}
+
 impl Exec {
+    /// Whether a node copies from or to these bytes of the host.
+    pub fn uses(&self, range: &Range<u64>) -> bool {
+        self.nodes.iter().any(|node| node.uses(range))
+    }
+
     /// Changes a node of the instance, wherever it is.
     ///
     /// # Errors
@@ -190,14 +211,7 @@ impl Exec {
 /// A node, in a copy of its own of the list where another launch holds it.
 fn find(nodes: &mut Nodes, handle: u64) -> Option<&mut Node> {
     fn holds(nodes: &[Node], handle: u64) -> bool {
-        nodes.iter().any(|node| node.handle == handle || inside(node).iter().any(|nodes| holds(nodes, handle)))
-    }
-    fn inside(node: &Node) -> Vec<&Nodes> {
-        match &node.kind {
-            Kind::Child(nodes) => vec![nodes],
-            Kind::Conditional { bodies, .. } => bodies.iter().map(|body| &body.nodes).collect(),
-            _ => Vec::new(),
-        }
+        nodes.iter().any(|node| node.handle == handle || node.inside().iter().any(|nodes| holds(nodes, handle)))
     }
     if !holds(nodes, handle) {
         return None;

@@ -20,6 +20,8 @@
 //! - Synchronisation: a barrier that not every thread reaches, a warp operation that not every lane reaches.
 //! - Handles: each is unique, so that one that was destroyed is known to be.
 //!
+//! - With AddressSanitizer ([`sanitizer`]), accesses beside a thread's own arrays, too.
+//!
 //! # Options
 //! From the environment variable `SOFTGPU`, or `softgpu_configure`; words with spaces between them ([`config`]).
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -36,6 +38,7 @@ mod graph;
 mod memory;
 mod module;
 mod params;
+mod sanitizer;
 mod status;
 mod stream;
 mod world;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr;
 
+use crate::sanitizer::poison;
 use crate::status::{ILLEGAL_ADDRESS, INVALID_VALUE, OUT_OF_MEMORY, Outcome, fail};
 
 const PAGE: usize = 4096;
@@ -70,6 +71,8 @@ impl Memory {
             ptr::write_bytes(address as *mut u8, POISON, len);
             ptr::write_bytes((address + len) as *mut u8, FENCE, first + accessible - address - len);
         }
+        poison(first, address - first, true);
+        poison(address + len, first + accessible - address - len, true);
         if kind == Kind::Device {
             self.used += len as u64;
         }
@@ -87,6 +90,7 @@ impl Memory {
             _ => return fail(INVALID_VALUE, format!("freeing {}", self.describe(address))),
         }
         let Some(block) = self.blocks.remove(&address) else { return fail(INVALID_VALUE, "") };
+        poison(block.mapping.0, block.mapping.1, false);
         let fences_stand = fences_stand(address as usize, &block);
         let len = block.len;
         if kind == Kind::Device {

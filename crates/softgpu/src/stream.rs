@@ -156,11 +156,19 @@ impl Stream {
     /// Whether work that waits copies from or to these bytes of the host.
     pub fn uses(&self, range: &std::ops::Range<u64>) -> bool {
         let queue = lock(&self.queue);
+        queue.work.iter().any(|work| work.uses(range))
+    }
+}
+
+impl Work {
+    /// Whether it copies from or to these bytes of the host.
+    pub fn uses(&self, range: &std::ops::Range<u64>) -> bool {
         let within = |side: &Side| matches!(side, Side::Pinned(address) if range.contains(address));
-        queue.work.iter().any(|work| match work {
+        match self {
             Work::Copy { from, to, .. } => within(from) || within(to),
+            Work::Graph(graph) => graph.uses(range),
             _ => false,
-        })
+        }
     }
 }
 
@@ -223,6 +231,8 @@ impl Launch {
             if *pointer
                 && let Some(address) = self.values.get(word)
                 && *address != 0
+                // The device sees pinned memory at the host's address.
+                && !memory.is_pinned(*address, 0)
             {
                 memory.check(*address, 0, &format!("parameter {number} of {}", self.kernel.name))?;
             }

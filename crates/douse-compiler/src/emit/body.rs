@@ -1,6 +1,6 @@
 //! A stage's body and effects as C++ statements.
 
-use douse_core::pointwise::{Binary, Unary};
+use douse_core::pointwise::{Binary, Combine, Unary};
 use douse_core::sym::{Expr, Symbol};
 use douse_core::{DType, Error, Result};
 use douse_program::kernel::{Effect, Kernel, Op, Reg, Stage};
@@ -204,8 +204,11 @@ impl Body<'_> {
                     };
                     self.act(index, *guard, acting, line);
                 }
-                Effect::Reduce { value, local, .. } => {
-                    self.out.line(format!("Reduce{local}::take(sum{local}, r{value});"));
+                Effect::Reduce { op, value, local } => {
+                    self.out.line(match self.few(vectors, *op, *value)? {
+                        Some(_) => format!("few{local} += r{value};"),
+                        None => format!("Reduce{local}::take(sum{local}, r{value});"),
+                    });
                 }
                 Effect::ArgReduce { value, position, local, .. } => {
                     let extreme =
@@ -217,6 +220,30 @@ impl Body<'_> {
                     self.out.line(format!("if (!r{value}) raise(flag, 2, {message}, 0, 0);"));
                 }
                 Effect::Scan { .. } | Effect::ArgScan { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The type in which the points of a vector are added up before the sum, which is exact and slow, takes them: of sums of floats.
+    fn few(&self, vectors: &Vectors, op: Combine, value: Reg) -> Result<Option<&'static str>> {
+        let dtype = self.dtype(value)?;
+        Ok(if vectors.points() > 1 && op == Combine::Sum && dtype.is_float() {
+            Some(names::register(dtype)?)
+        } else {
+            None
+        })
+    }
+
+    /// Statements around the points of a vector for its sums: before, and (`after`) behind them.
+    pub fn sums(&mut self, vectors: &Vectors, after: bool) -> Result<()> {
+        for effect in &self.stage.effects {
+            let Effect::Reduce { op, value, local } = effect else { continue };
+            if let Some(register) = self.few(vectors, *op, *value)? {
+                self.out.line(match after {
+                    false => format!("{register} few{local} = 0;"),
+                    true => format!("Reduce{local}::take(sum{local}, few{local});"),
+                });
             }
         }
         Ok(())

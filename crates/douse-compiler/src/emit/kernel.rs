@@ -2,13 +2,14 @@
 
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_core::{Error, Result};
-use douse_program::kernel::{Access, Effect, Kernel, Stage};
+use douse_program::kernel::{Access, Effect, Kernel, Op, Stage};
 use douse_program::target::Launch;
 
 use super::body::{Acting, Body, Needs, Text};
 use super::index::{Indexer, Width};
 use super::names;
-use super::strategy::{Lanes, Strategy};
+use super::row::Row;
+use super::strategy::{self, Lanes, Strategy};
 use super::vector::Vectors;
 
 /// A kernel's text and how it is launched.
@@ -19,11 +20,12 @@ pub(super) struct EmittedKernel {
     pub special: bool,
 }
 
-/// Writes a kernel; `ranges` are those of the plan's symbols. A guarded one does nothing where the error flag is raised.
+/// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at. A guarded
+/// one does nothing where the error flag is raised.
 ///
 /// # Errors
 /// `Internal` for a kernel that is not well formed.
-pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, guarded: bool) -> Result<EmittedKernel> {
+pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, private: &[u32], guarded: bool) -> Result<EmittedKernel> {
     let strategy = Strategy::of(kernel, ranges);
     let mut writer = Writer {
         kernel,
@@ -31,6 +33,8 @@ pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, guarded: bool) -> Result<Em
         needs: Needs::default(),
         out: Text::default(),
         lanes: Lanes::Thread,
+        row: None,
+        private,
     };
     writer.out.line("{");
     if guarded {
@@ -48,12 +52,15 @@ pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, guarded: bool) -> Result<Em
 /// How a function begins that does nothing where the error flag is raised.
 pub(super) const GUARD: &str = "if (flag->code != 0) return;";
 
-struct Writer<'a> {
-    kernel: &'a Kernel,
+pub(super) struct Writer<'a> {
+    pub kernel: &'a Kernel,
     ranges: Ranges,
     needs: Needs,
-    out: Text,
-    lanes: Lanes,
+    pub out: Text,
+    pub lanes: Lanes,
+    /// What several stages load of the row, once it is in registers.
+    pub row: Option<Row>,
+    private: &'a [u32],
 }
 
 /// Threads of a block of a kernel in which each thread works alone.
@@ -108,7 +115,7 @@ impl Writer<'_> {
     }
 
     /// The writer of expressions in a stage.
-    fn indexer(&self, stage: &Stage) -> Indexer {
+    pub fn indexer(&self, stage: &Stage) -> Indexer {
         let loops: Vec<Expr> = self.kernel.outer.iter().chain(&stage.inner).cloned().collect();
         let ranges = self.ranges.with_loops(&loops);
         Indexer { ranges }
@@ -119,7 +126,7 @@ impl Writer<'_> {
     }
 
     /// Declares loops from a linear count `from` of their points. Of the last loop, `points` at a time are one: `first` is the first of them.
-    fn declare(&mut self, loops: &[(usize, Expr)], from: &str, points: i64) {
+    pub fn declare(&mut self, loops: &[(usize, Expr)], from: &str, points: i64) {
         let Some((name, _)) = loops.first() else { return };
         let mut indexer = self.outer_indexer();
         for (number, size) in loops {
@@ -154,25 +161,19 @@ impl Writer<'_> {
     }
 
     fn outer_loops(&self) -> Vec<(usize, Expr)> {
-        self.kernel.outer.iter().cloned().enumerate().collect()
+        let outer = &self.kernel.outer;
+        let numbers = match self.kernel.ordered {
+            true => (0..outer.len()).collect(),
+            false => strategy::in_memory_order(outer.len(), 0, strategy::stored(self.kernel)),
+        };
+        numbers.into_iter().filter_map(|number| Some((number, outer.get(number)?.clone()))).collect()
     }
 
-    fn inner_loops(&self, stage: &Stage) -> Vec<(usize, Expr)> {
-        let first = self.kernel.outer.len();
-        stage.inner.iter().cloned().enumerate().map(|(k, size)| (first + k, size)).collect()
+    pub fn inner_loops(&self, stage: &Stage) -> Vec<(usize, Expr)> {
+        strategy::inner_loops(self.kernel, stage)
     }
 
-    /// How many threads' worth of points loops have, `points` at a time along the last.
-    fn count(loops: &[(usize, Expr)], points: i64) -> Expr {
-        let last = loops.len().saturating_sub(1);
-        let sizes = loops.iter().enumerate().map(|(k, (_, size))| match k == last {
-            true => size.ceil_div(&Expr::int(points)),
-            false => size.clone(),
-        });
-        sizes.fold(Expr::int(1), |product, size| &product * &size)
-    }
-
-    fn body<'b>(&'b mut self, stage: &'b Stage) -> Body<'b> {
+    pub fn body<'b>(&'b mut self, stage: &'b Stage) -> Body<'b> {
         let indexer = self.indexer(stage);
         Body { kernel: self.kernel, stage, indexer, needs: &mut self.needs, out: &mut self.out }
     }
@@ -190,7 +191,7 @@ impl Writer<'_> {
         };
         let loop_type = self.indexer(stage).loop_width(*last).name();
         let whole = size.as_int().is_some_and(|size| size % points == 0);
-        let kernel = self.kernel;
+        let (kernel, row, private) = (self.kernel, self.row.clone(), self.private);
         let mut body = self.body(stage);
         let count = if whole {
             points.to_string()
@@ -202,9 +203,13 @@ impl Writer<'_> {
         // The index at the first point: the loop's variable is shadowed by each point's own below.
         body.out.line(format!("const {loop_type} i{last} = first;"));
         for number in vectors.loads() {
-            if let Some(douse_program::kernel::Op::Load { param, index, .. }) = stage.body.get(*number).map(|i| &i.op) {
-                let at = body.parenthesised(index);
-                body.out.line(format!("const auto v{number} = load_vector<{points}>(a{param} + {at}, {count});"));
+            if let Some(Op::Load { param, index, .. }) = stage.body.get(*number).map(|i| &i.op) {
+                let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));
+                let value = match held {
+                    Some((held, _)) => format!("held{held}[n]"),
+                    None => format!("load_vector<{points}>(a{param} + {}, {count})", body.parenthesised(index)),
+                };
+                body.out.line(format!("const auto v{number} = {value};"));
             }
         }
         for number in vectors.stores() {
@@ -214,6 +219,7 @@ impl Writer<'_> {
                 body.out.line(format!("Vector<{}, {points}> w{number};", names::element(dtype)?));
             }
         }
+        body.sums(vectors, false)?;
         body.out.line("#pragma unroll");
         body.out.line(format!("for (int k = 0; k < {points}; ++k) {{"));
         if !whole {
@@ -226,8 +232,17 @@ impl Writer<'_> {
             body.out.line("}");
         }
         body.out.line("}");
+        body.sums(vectors, true)?;
         for number in vectors.stores() {
             if let Some(Effect::Store { param, index, .. }) = stage.effects.get(*number) {
+                let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));
+                if let Some((held, value)) = held {
+                    body.out.line(format!("held{held}[n] = w{number};"));
+                    // Nobody else would see it in memory.
+                    if value.alone && private.contains(param) {
+                        continue;
+                    }
+                }
                 // Its registers belong to single points, and no vector's index mentions any.
                 let at = body.parenthesised(index);
                 body.out.line(format!("store_vector(a{param} + {at}, w{number}, {count});"));
@@ -244,7 +259,7 @@ impl Writer<'_> {
             (Some((last, size)), [stage]) => Vectors::along(kernel, stage, *last, size, 1),
             _ => Vectors::none(),
         };
-        let count = Writer::count(&loops, vectors.points());
+        let count = strategy::count(&loops, vectors.points());
         let text = self.outer_indexer().wide(&count);
         self.out.line(format!("const int64 p = blockIdx.x * {THREADS}ll + threadIdx.x;"));
         self.out.line(format!("if (p >= {text}) return;"));
@@ -270,17 +285,24 @@ impl Writer<'_> {
         self.lanes = lanes;
         let loops = self.outer_loops();
         let kernel = self.kernel;
-        let count = Writer::count(&loops, 1);
+        let count = strategy::count(&loops, 1);
         let points = self.outer_indexer().wide(&count);
         self.out.line(format!("typedef {} Lanes;", lanes.name()));
         self.out.line(match lanes {
             Lanes::Thread => format!("const int64 p = blockIdx.x * {THREADS}ll + threadIdx.x;"),
             Lanes::Warp => format!("const int64 p = blockIdx.x * {}ll + threadIdx.x / 32;", THREADS / 32),
             Lanes::Block(_) => "const int64 p = blockIdx.x;".to_owned(),
+            // Lanes beyond the last point do its work again: every one must reach the barriers.
+            Lanes::Column(_) => {
+                format!("const int64 p = smaller<int64>(blockIdx.x * 32ll + threadIdx.x % 32, {points} - 1);")
+            }
         });
-        self.out.line(format!("if (p >= {points}) return;"));
+        if !matches!(lanes, Lanes::Column(_)) {
+            self.out.line(format!("if (p >= {points}) return;"));
+        }
         self.declare(&loops, "p", 1);
         self.declare_locals()?;
+        self.load_row()?;
         for (number, stage) in kernel.stages.iter().enumerate() {
             self.stage(number, stage)?;
             if number + 1 < kernel.stages.len() && lanes != Lanes::Thread {
@@ -291,12 +313,12 @@ impl Writer<'_> {
             Lanes::Thread => (count.ceil_div(&Expr::int(i64::from(THREADS))), THREADS),
             Lanes::Warp => (count.ceil_div(&Expr::int(i64::from(THREADS / 32))), THREADS),
             Lanes::Block(threads) => (count, threads),
+            Lanes::Column(lanes) => (count.ceil_div(&Expr::int(32)), 32 * lanes),
         })
     }
 
     /// One stage at one outer point, shared among lanes.
     fn stage(&mut self, number: usize, stage: &Stage) -> Result<()> {
-        let scans = stage.effects.iter().any(|e| matches!(e, Effect::Scan { .. } | Effect::ArgScan { .. }));
         self.out.line("{");
         self.out.line(format!("// stage {number}"));
         self.accumulators(stage)?;
@@ -306,7 +328,7 @@ impl Writer<'_> {
             self.points(stage, &[], &Vectors::none(), acting)?;
             // Every lane has the value already.
             self.locals(stage, false)?;
-        } else if scans {
+        } else if strategy::scans(stage) {
             self.scan(stage, &inner)?;
             self.locals(stage, true)?;
         } else {
@@ -314,13 +336,18 @@ impl Writer<'_> {
                 Some((last, size)) => Vectors::along(self.kernel, stage, *last, size, self.lanes.count()),
                 None => Vectors::none(),
             };
-            let count = Writer::count(&inner, vectors.points());
-            let indexer = self.indexer(stage);
-            // The last step of the loop goes beyond the count.
-            let width = indexer.width(&(&count + self.lanes.count())).name();
-            let count = indexer.write(&count);
-            self.out.line(format!("for ({width} q = Lanes::lane(); q < {count}; q += Lanes::COUNT) {{"));
-            self.declare(&inner, "q", vectors.points());
+            match self.row.as_ref().filter(|row| row.is_for(stage)).map(|row| row.steps) {
+                Some(steps) => self.begin_step(stage, &inner, &vectors, steps),
+                None => {
+                    let count = strategy::count(&inner, vectors.points());
+                    let indexer = self.indexer(stage);
+                    // The last step of the loop goes beyond the count.
+                    let width = indexer.width(&(&count + self.lanes.count())).name();
+                    let count = indexer.write(&count);
+                    self.out.line(format!("for ({width} q = Lanes::lane(); q < {count}; q += Lanes::COUNT) {{"));
+                    self.declare(&inner, "q", vectors.points());
+                }
+            }
             self.points(stage, &inner, &vectors, Acting::All)?;
             self.out.line("}");
             self.locals(stage, true)?;
@@ -374,102 +401,12 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A stage with scans: for each row of its inner space, chunks of as many elements as there are lanes, and a carry.
-    fn scan(&mut self, stage: &Stage, inner: &[(usize, Expr)]) -> Result<()> {
-        let Some(((last, size), rows)) = inner.split_last() else { return Ok(()) };
-        let indexer = self.indexer(stage);
-        let loop_type = indexer.loop_width(*last).name();
-        let row_count = Writer::count(rows, 1);
-        let scans: Vec<(usize, &Effect)> = stage.effects.iter().enumerate().collect();
-        let mut classes = Vec::new();
-        for (number, effect) in scans {
-            match effect {
-                Effect::Scan { op, value, .. } => {
-                    let dtype = self.body(stage).dtype(*value)?;
-                    classes.push((number, effect, dtype, names::combine(*op, dtype, true)?));
-                }
-                Effect::ArgScan { max, value, .. } => {
-                    let dtype = self.body(stage).dtype(*value)?;
-                    classes.push((
-                        number,
-                        effect,
-                        dtype,
-                        format!("ArgExtreme<{}, {max}, true>", names::register(dtype)?),
-                    ));
-                }
-                _ => {}
-            }
-        }
-        let (row_type, row_count) = (indexer.width(&row_count).name(), indexer.write(&row_count));
-        self.out.line(format!("for ({row_type} row = 0; row < {row_count}; ++row) {{"));
-        self.declare(rows, "row", 1);
-        for (n, _, _, class) in &classes {
-            self.out.line(format!("typedef {class} Scan{n};"));
-            self.out.line(format!("auto carry{n} = Scan{n}::neutral();"));
-        }
-        let size = indexer.wide(size);
-        self.out.line(format!("for (int64 base = 0; base < {size}; base += Lanes::COUNT) {{"));
-        self.out.line(format!("const {loop_type} i{last} = ({loop_type})(base + Lanes::lane());"));
-        self.out.line(format!("const bool active = base + Lanes::lane() < {size};"));
-        for (n, ..) in &classes {
-            self.out.line(format!("auto x{n} = Scan{n}::neutral();"));
-            self.out.line(format!("int64 at{n} = 0;"));
-        }
-        self.out.line("if (active) {");
-        let mut body = self.body(stage);
-        body.instructions(&Vectors::none())?;
-        body.effects(&Vectors::none(), Acting::All)?;
-        for (n, effect, dtype, _) in &classes {
-            match effect {
-                Effect::Scan { value, index, .. } => {
-                    body.out.line(format!("Scan{n}::take(x{n}, r{value});"));
-                    let at = body.indexer.wide(index);
-                    body.out.line(format!("at{n} = {at};"));
-                }
-                Effect::ArgScan { value, position, index, .. } => {
-                    let register = names::register(*dtype)?;
-                    body.out.line(format!("x{n} = Extreme<{register}>{{r{value}, r{position}}};"));
-                    let at = body.indexer.wide(index);
-                    body.out.line(format!("at{n} = {at};"));
-                }
-                _ => {}
-            }
-        }
-        body.out.line("}");
-        for (n, ..) in &classes {
-            self.out.line(format!("x{n} = Across<Scan{n}, Lanes>::scan(x{n});"));
-            self.out.line(format!("Scan{n}::join(carry{n}, x{n});"));
-            self.out.line(format!("x{n} = carry{n};"));
-        }
-        self.out.line("if (active) {");
-        for (n, effect, _, _) in &classes {
-            match effect {
-                // What is stored is rounded by the store.
-                Effect::Scan { param, .. } => {
-                    self.out.line(format!("store(a{param} + at{n}, Scan{n}::result(x{n}));"));
-                }
-                Effect::ArgScan { param, param_position, .. } => {
-                    self.out.line(format!("store(a{param} + at{n}, x{n}.value);"));
-                    self.out.line(format!("store(a{param_position} + at{n}, x{n}.position);"));
-                }
-                _ => {}
-            }
-        }
-        self.out.line("}");
-        for (n, ..) in &classes {
-            self.out.line(format!("carry{n} = Across<Scan{n}, Lanes>::last(x{n});"));
-        }
-        self.out.line("}");
-        self.out.line("}");
-        Ok(())
-    }
-
     /// In order: a thread a point of the parallel loops and a share of the elements, which takes the other loops one by one.
     fn ordered(&mut self, parallel: &[usize], owners: u32) -> Result<(Expr, u32)> {
         const THREADS: u32 = 128;
         let (apart, in_order): (Vec<_>, Vec<_>) =
             self.outer_loops().into_iter().partition(|(number, _)| parallel.contains(number));
-        let (count, steps) = (Writer::count(&apart, 1), Writer::count(&in_order, 1));
+        let (count, steps) = (strategy::count(&apart, 1), strategy::count(&in_order, 1));
         let all = &count * i64::from(owners);
         let indexer = self.outer_indexer();
         self.out.line("typedef ThreadLanes Lanes;");

@@ -11,6 +11,9 @@ mod index;
 mod kernel;
 mod library;
 mod names;
+mod private;
+mod row;
+mod scan;
 mod service;
 mod strategy;
 mod vector;
@@ -44,7 +47,8 @@ pub struct Emitted {
     pub kernels: Vec<Launch>,
     /// How each library step is run, in the order of [`douse_program::target::library_steps`].
     pub library: Vec<LibraryLaunches>,
-    /// See [`CudaTarget`](douse_program::target::CudaTarget) for these two.
+    /// See [`CudaTarget`](douse_program::target::CudaTarget) for these three.
+    pub copy: FunctionName,
     pub guarded_copy: Option<FunctionName>,
     pub set_condition: Option<FunctionName>,
 }
@@ -104,14 +108,16 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let ranges = bounds::ranges(plan);
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
-    let guards = Guards::of(plan);
+    let (private, guards) = (private::params(plan), Guards::of(plan));
     for (number, kernel) in plan.kernels.iter().enumerate() {
-        let emitted = kernel::emit(kernel, &ranges, guards.kernel(number))?;
+        let private = private.get(number).map_or(&[][..], Vec::as_slice);
+        let emitted = kernel::emit(kernel, &ranges, private, guards.kernel(number))?;
         let module = modules.add(Function { text: emitted.text, special: emitted.special, templates: &[] });
         kernels.push(Launch { module, ..emitted.launch });
     }
     let library = library::emit(plan, &ranges, arch, &guards, &mut modules)?;
+    let copy = service::copy(&mut modules);
     let guarded_copy = guards.copies().then(|| service::guarded_copy(&mut modules));
     let set_condition = service::branches_on_device(plan).then(|| service::set_condition(&mut modules));
-    Ok(Emitted { modules: modules.texts(), kernels, library, guarded_copy, set_condition })
+    Ok(Emitted { modules: modules.texts(), kernels, library, copy, guarded_copy, set_condition })
 }

@@ -3,21 +3,29 @@
 use douse_program::plan::{Plan, Predicate, Step};
 use douse_program::target::{COPY_THREADS, FunctionName};
 
+use super::kernel::GUARD;
 use super::{Function, Modules};
 
-/// Sixteen bytes a thread at a time; what is left over goes one by one.
+pub(super) fn copy(modules: &mut Modules) -> FunctionName {
+    copier(modules, "service_copy", "", "")
+}
+
 pub(super) fn guarded_copy(modules: &mut Modules) -> FunctionName {
+    let guard = format!("  {GUARD}\n");
+    copier(modules, "service_guarded_copy", ", const ErrorFlag *flag", &guard)
+}
+
+/// Sixteen bytes a thread at a time; what is left over goes one by one.
+fn copier(modules: &mut Modules, name: &str, parameter: &str, guard: &str) -> FunctionName {
     let body = format!(
-        "extern \"C\" __global__ void __launch_bounds__({COPY_THREADS}) service_guarded_copy(void *to, const void *from, int64 bytes, \
-         const ErrorFlag *flag) {{
-  if (flag->code != 0) return;
-  const int64 threads = gridDim.x * {COPY_THREADS}ll, first = blockIdx.x * {COPY_THREADS}ll + threadIdx.x;
+        "extern \"C\" __global__ void __launch_bounds__({COPY_THREADS}) {name}(void *to, const void *from, int64 bytes{parameter}) {{
+{guard}  const int64 threads = gridDim.x * {COPY_THREADS}ll, first = blockIdx.x * {COPY_THREADS}ll + threadIdx.x;
   for (int64 i = first; i < bytes / 16; i += threads) ((uint4 *)to)[i] = ((const uint4 *)from)[i];
   for (int64 i = bytes / 16 * 16 + first; i < bytes; i += threads) ((uint8 *)to)[i] = ((const uint8 *)from)[i];
 }}
 "
     );
-    add(modules, "service_guarded_copy", body)
+    add(modules, name, body)
 }
 
 /// The function that decides a conditional node of a CUDA graph, which the driver has for kernels.

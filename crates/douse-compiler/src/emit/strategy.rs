@@ -11,6 +11,8 @@ pub(super) enum Lanes {
     Thread,
     Warp,
     Block(u32),
+    /// So many warps of a block share 32 outer points: where neighbouring points read neighbouring elements.
+    Column(u32),
 }
 
 impl Lanes {
@@ -18,7 +20,7 @@ impl Lanes {
         match self {
             Lanes::Thread => 1,
             Lanes::Warp => 32,
-            Lanes::Block(threads) => i64::from(threads),
+            Lanes::Block(lanes) | Lanes::Column(lanes) => i64::from(lanes),
         }
     }
 
@@ -27,6 +29,7 @@ impl Lanes {
             Lanes::Thread => "ThreadLanes".to_owned(),
             Lanes::Warp => "WarpLanes".to_owned(),
             Lanes::Block(threads) => format!("BlockLanes<{threads}>"),
+            Lanes::Column(lanes) => format!("ColumnLanes<{lanes}>"),
         }
     }
 }
@@ -51,6 +54,9 @@ const SOME: i64 = 1024;
 const MANY_ROWS: i64 = 512;
 /// Where threads of consecutive outer points read consecutive elements, this many fill the device.
 const MANY_COLUMNS: i64 = 8192;
+/// Threads that fill the device, and outer points from which warps that share 32 of them are enough blocks.
+const THREADS: i64 = 1 << 18;
+const SHARED_COLUMNS: i64 = 1024;
 /// Rows this long get the largest block.
 const LONG: i64 = 16384;
 /// Threads that an ordered kernel should have.
@@ -100,6 +106,12 @@ fn lanes(kernel: &Kernel, ranges: &Ranges) -> Lanes {
     let by_columns = by_columns(kernel);
     match longest {
         Some(longest) if longest <= FEW => Lanes::Thread,
+        Some(longest) if by_columns && !kernel.stages.iter().any(scans) && most_rows >= SHARED_COLUMNS => {
+            match (THREADS / most_rows).min(longest / 8).clamp(1, 16) {
+                1 => Lanes::Thread,
+                lanes => Lanes::Column(1 << lanes.ilog2()),
+            }
+        }
         Some(longest) if by_columns && (most_rows >= MANY_COLUMNS || longest <= 4 * FEW) => Lanes::Thread,
         None if by_columns && rows >= MANY_COLUMNS => Lanes::Thread,
         Some(longest) if longest <= SOME && most_rows >= MANY_ROWS => Lanes::Warp,
@@ -111,21 +123,74 @@ fn lanes(kernel: &Kernel, ranges: &Ranges) -> Lanes {
     }
 }
 
-/// Whether the loads of inner loops run along the last outer loop rather than along the last inner one.
+/// Whether the loads of inner loops run along the last outer loop rather than along an inner one.
 fn by_columns(kernel: &Kernel) -> bool {
-    let Some(column) = kernel.outer.len().checked_sub(1) else { return false };
-    let along = |index: &Expr, number: usize| index.affine(variable(number)).is_some_and(|(step, _)| step.is_int(1));
+    let outer = in_memory_order(kernel.outer.len(), 0, stored(kernel));
+    let Some(column) = outer.last() else { return false };
     let (mut columns, mut rows) = (0, 0);
     for stage in kernel.stages.iter().filter(|s| !s.inner.is_empty()) {
-        let last = kernel.outer.len() + stage.inner.len() - 1;
-        for inst in &stage.body {
-            if let Op::Load { index, .. } = &inst.op {
-                columns += u32::from(along(index, column));
-                rows += u32::from(along(index, last));
-            }
+        let inner = kernel.outer.len()..kernel.outer.len() + stage.inner.len();
+        for index in loaded(stage) {
+            columns += u32::from(runs_along(index, *column));
+            rows += u32::from(inner.clone().any(|number| runs_along(index, number)));
         }
     }
     columns > 0 && rows == 0
+}
+
+fn runs_along(index: &Expr, number: usize) -> bool {
+    index.affine(variable(number)).is_some_and(|(step, _)| step.is_int(1))
+}
+
+/// The indices of a kernel's stores.
+pub(super) fn stored(kernel: &Kernel) -> impl Iterator<Item = &Expr> {
+    kernel.stages.iter().flat_map(|s| &s.effects).filter_map(destination).map(|(_, index)| index)
+}
+
+/// The indices of a stage's loads.
+pub(super) fn loaded(stage: &Stage) -> impl Iterator<Item = &Expr> {
+    stage.body.iter().filter_map(|inst| match &inst.op {
+        Op::Load { index, .. } => Some(index),
+        _ => None,
+    })
+}
+
+/// The numbers of `count` loops from `first` on, in the order in which lanes take them: the last is one along which the first of these
+/// accesses that has neighbours finds them, so that lanes that are neighbours touch elements that are.
+pub(super) fn in_memory_order<'a>(count: usize, first: usize, indices: impl Iterator<Item = &'a Expr>) -> Vec<usize> {
+    let mut numbers: Vec<usize> = (first..first + count).collect();
+    let mut accesses = indices.filter_map(|index| numbers.iter().rposition(|number| runs_along(index, *number)));
+    if let Some(neighbours) = accesses.next() {
+        let number = numbers.remove(neighbours);
+        numbers.push(number);
+    }
+    numbers
+}
+
+/// The inner loops of a stage, by number and size, in the order in which lanes take them. Scans and updates go through their elements in the
+/// order in which they are.
+pub(super) fn inner_loops(kernel: &Kernel, stage: &Stage) -> Vec<(usize, Expr)> {
+    let first = kernel.outer.len();
+    let updates = stage.effects.iter().any(|e| matches!(e, Effect::Update { .. }));
+    let numbers = match scans(stage) || updates {
+        true => (first..first + stage.inner.len()).collect(),
+        false => in_memory_order(stage.inner.len(), first, loaded(stage)),
+    };
+    numbers.into_iter().filter_map(|number| Some((number, stage.inner.get(number - first)?.clone()))).collect()
+}
+
+/// How many threads' worth of points loops have, `points` at a time along the last.
+pub(super) fn count(loops: &[(usize, Expr)], points: i64) -> Expr {
+    let last = loops.len().saturating_sub(1);
+    let sizes = loops.iter().enumerate().map(|(k, (_, size))| match k == last {
+        true => size.ceil_div(&Expr::int(points)),
+        false => size.clone(),
+    });
+    sizes.fold(Expr::int(1), |product, size| &product * &size)
+}
+
+pub(super) fn scans(stage: &Stage) -> bool {
+    stage.effects.iter().any(|e| matches!(e, Effect::Scan { .. } | Effect::ArgScan { .. }))
 }
 
 /// Whether the changes an ordered kernel makes can be shared out by element: each point is one body, and nothing it loads is changed.

@@ -1,5 +1,6 @@
 //! Layouts: the strides of stored values, and views of them.
 
+use douse_core::DType;
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_ir::{Graph, InputKind, Module, NodeId, Op, OutputKind, Value};
 
@@ -26,6 +27,20 @@ pub fn row_major(shape: &[Expr]) -> Vec<Expr> {
     strides
 }
 
+/// Strides of [batch, channels, ...] with the channels as the last dimension in memory.
+fn channels_last(shape: &[Expr]) -> Vec<Expr> {
+    let mut order: Vec<Expr> = shape.to_vec();
+    let mut strides = row_major(shape);
+    if let [_, rest @ ..] = order.as_mut_slice() {
+        rest.rotate_left(1);
+        strides = row_major(&order);
+        if let [_, rest @ ..] = strides.as_mut_slice() {
+            rest.rotate_right(1);
+        }
+    }
+    strides
+}
+
 /// Whether strides give each element of a shape a place of its own, without gaps: those of a permuted row-major tensor.
 pub fn is_dense(shape: &[Expr], strides: &[Expr]) -> bool {
     let mut dims: Vec<(&Expr, &Expr)> = shape.iter().zip(strides).filter(|(n, _)| !n.is_int(1)).collect();
@@ -48,7 +63,7 @@ pub fn real_strides(strides: &[Expr], complex: bool) -> Vec<Expr> {
 
 impl Layouts {
     /// Inputs lie as the program was exported with; outputs as PyTorch returns them, where that is dense; results of library operations so
-    /// that their readers can look at them without a copy.
+    /// that their readers can look at them without a copy, and images in 16-bit floats with their channels last.
     pub fn choose(module: &Module, definitions: &[Option<NodeId>], ranges: &Ranges) -> Layouts {
         let graph = &module.graph;
         let mut layouts = Layouts { strides: vec![None; graph.values.len()] };
@@ -97,7 +112,41 @@ impl Layouts {
                 }
             }
         }
+        layouts.channels_last(graph, definitions);
         layouts
+    }
+
+    /// Images in 16-bit floats that convolutions make, and what is computed from them point by point, have their channels last: tensor cores
+    /// take elements that are neighbours along the channels. What has a layout already keeps it.
+    fn channels_last(&mut self, graph: &Graph, definitions: &[Option<NodeId>]) {
+        let mut last = vec![false; graph.values.len()];
+        for node in &graph.nodes {
+            let Some(result) = node.results.first() else { continue };
+            let shape = graph.shape(*result);
+            let is_last = |value: &Value| last[value.0 as usize];
+            let same_channels = |map: &[Expr]| (0..2).all(|d| map.get(d).and_then(Expr::as_loop) == Some(d));
+            let half = matches!(graph.dtype(*result), DType::F16 | DType::BF16);
+            let suits = shape.len() >= 3
+                && match &node.op {
+                    Op::Convolution(_) => half,
+                    Op::Move { map, .. } => node.operands.first().is_some_and(is_last) && same_channels(map),
+                    Op::Reduce { dims, .. } => {
+                        node.operands.first().is_some_and(is_last) && dims.iter().all(|d| *d >= 2)
+                    }
+                    op => op.is_elementwise() && node.operands.iter().any(|v| is_last(v) && graph.shape(*v) == shape),
+                };
+            if suits {
+                last[result.0 as usize] = true;
+                self.strides[result.0 as usize].get_or_insert_with(|| channels_last(shape));
+            }
+            // Filters that are constants, each read as one value alone, lie alike.
+            if let (true, Op::Convolution(_), Some(filters)) = (half, &node.op, node.operands.get(1))
+                && let Some(Op::Constant(i)) = definitions[filters.0 as usize].map(|n| &graph.node(n).op)
+                && graph.nodes.iter().filter(|n| matches!(&n.op, Op::Constant(other) if other == i)).count() == 1
+            {
+                self.strides[filters.0 as usize].get_or_insert_with(|| channels_last(graph.shape(*filters)));
+            }
+        }
     }
 
     pub fn strides(&self, graph: &Graph, value: Value) -> Vec<Expr> {

@@ -17,6 +17,8 @@ pub const ROWS: &[Row] = &[
     ("aten.real.default", real),
     ("aten.imag.default", imag),
     ("aten.resolve_conj.default", resolve_conj),
+    ("prims.convert_element_type.default", |i, a| cast_argument(i, a, "a")),
+    ("quantized_decomposed.convert_element_type.no_fuse", |i, a| cast_argument(i, a, "input")),
     ("aten.to.dtype", to),
     ("aten.to.dtype_layout", to),
     ("aten.to.device", to),
@@ -97,6 +99,13 @@ pub fn converted(imp: &mut Importer, t: Tensor, dtype: DType) -> Result<Val> {
 fn cast_to(imp: &mut Importer, a: &Args, dtype: DType) -> Result<Val> {
     let t = a.tensor("self")?;
     if imp.dtype_of(t) == dtype { alias(imp, a) } else { converted(imp, t, dtype) }
+}
+
+/// A new tensor in the dtype that is named.
+fn cast_argument(imp: &mut Importer, a: &Args, name: &str) -> Result<Val> {
+    let dtype = a.dtype("dtype")?.ok_or_else(|| a.wrong("dtype", "given"))?;
+    let t = a.tensor(name)?;
+    converted(imp, t, dtype)
 }
 
 fn to(imp: &mut Importer, a: &Args) -> Result<Val> {

@@ -294,7 +294,7 @@ impl Importer {
     }
 
     /// Runs the row of `args.target`, or what stands for it: the functional operator and a write for an in-place one, a view and a copy for
-    /// a `_copy`.
+    /// a `_copy`, the operator that returns and a write for one with `out`.
     pub fn call(&mut self, args: &Args) -> Result<Val> {
         let target = args.target.as_str();
         if let Some(function) = table::find(target) {
@@ -317,7 +317,22 @@ impl Importer {
             let result = view(self, args)?;
             return self.copied(result);
         }
+        if let (Some(target), Some(Val::Tensor(written))) = (table::returning(target), args.get("out")) {
+            let values = args.values.iter().filter(|(name, _)| name != "out").cloned().collect();
+            return self.call(&Args { target, values }).and_then(|result| self.write_out(args, *written, result));
+        }
         Err(Error::not_supported(format!("operator {target}")))
+    }
+
+    /// Writes a result into the tensor given as `out`, which must have the result's shape: another would be resized.
+    fn write_out(&mut self, args: &Args, written: Tensor, result: Val) -> Result<Val> {
+        let value = self.result_value(result)?;
+        let old = self.read(written)?;
+        if self.b.shape(old) != self.b.shape(value) {
+            return Err(args.unsupported("a tensor of another shape as out"));
+        }
+        self.write_cast(written, value)?;
+        Ok(Val::Tensor(written))
     }
 
     fn copied(&mut self, result: Val) -> Result<Val> {
@@ -446,7 +461,8 @@ impl Importer {
             Val::List(list) => list,
             other => vec![other],
         };
-        if results.len() < names.len() {
+        let missing = names.get(results.len()..).unwrap_or_default();
+        if missing.iter().flatten().any(|name| is_used(graph, name)) {
             let message = format!("{} results where the program has {}", results.len(), names.len());
             return Err(Error::internal(message));
         }
@@ -534,6 +550,18 @@ impl Importer {
         }
         true
     }
+}
+
+/// Whether anything of a graph reads a tensor of this name.
+fn is_used(graph: &Graph, name: &str) -> bool {
+    let reads = |argument: &Argument| match argument {
+        Argument::Tensor(n) | Argument::OptionalTensor(Some(n)) => n == name,
+        Argument::Tensors(all) => all.iter().any(|n| n == name),
+        Argument::OptionalTensors(all) => all.iter().flatten().any(|n| n == name),
+        Argument::NestedTensors(lists) => lists.iter().flatten().any(|n| n == name),
+        _ => false,
+    };
+    graph.outputs.iter().any(reads) || graph.nodes.iter().any(|node| node.inputs.iter().any(|input| reads(&input.arg)))
 }
 
 /// Whether a node takes nothing and gives nothing, and so does nothing to the results: an extension's look at its own version.

@@ -32,6 +32,7 @@ pub const ROWS: &[Row] = &[
     ("aten.addbmm.default", addbmm),
     ("aten.linear.default", linear),
     ("aten.bilinear.default", bilinear),
+    ("aten._trilinear.default", trilinear),
     ("aten.kron.default", kron),
     ("aten.cross.default", cross),
     ("aten.linalg_cross.default", cross),
@@ -255,6 +256,30 @@ fn bilinear(imp: &mut Importer, a: &Args) -> Result<Val> {
         out = imp.b.binary(Binary::Add, out, bias)?;
     }
     Ok(imp.b.cast(out, dtype).into())
+}
+
+/// A product of three tensors, each with new dimensions of size 1 at its places, summed over some of the dimensions.
+fn trilinear(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let mut product: Option<Value> = None;
+    let dtype = imp.value(a, "i1")?;
+    let dtype = imp.b.dtype(dtype);
+    for (name, places) in [("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")] {
+        let x = imp.value(a, name)?;
+        let mut x = imp.b.cast(x, imp.compute_dtype(dtype));
+        for place in a.ints(places)? {
+            let place = imp.dim(a, place, imp.b.rank(x) + 1)?;
+            x = imp.b.unsqueeze(x, place)?;
+        }
+        product = Some(match product {
+            Some(product) => imp.b.binary(Binary::Mul, product, x)?,
+            None => x,
+        });
+    }
+    let product = product.ok_or_else(|| Error::internal("a product of nothing"))?;
+    let rank = imp.b.rank(product);
+    let dims: Vec<usize> = a.ints("sumdim")?.iter().map(|d| imp.dim(a, *d, rank)).collect::<Result<_>>()?;
+    let sum = imp.b.reduce(Combine::Sum, product, &dims)?;
+    Ok(imp.b.cast(sum, dtype).into())
 }
 
 /// Every element of x times all of y: dimension d of the result has the product of both sizes.

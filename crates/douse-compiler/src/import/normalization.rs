@@ -233,14 +233,19 @@ fn functional(imp: &mut Importer, a: &Args, mode: Mode) -> Result<Val> {
     let mut statistics = Vec::new();
     for (name, val) in &mut own.values {
         if let ("running_mean" | "running_var", Val::Tensor(t)) = (name.as_str(), &val) {
-            let (value, dtype) = (imp.read(*t)?, imp.dtype_of(*t));
+            // These forms leave the rounding to the copy that the program makes.
+            let value = imp.read(*t)?;
+            let dtype = imp.compute_dtype(imp.b.dtype(value));
+            let value = imp.b.cast(value, dtype);
             let copy = imp.new_tensor(value, dtype);
             statistics.push(copy);
             *val = Val::Tensor(copy);
         }
     }
-    let all = batch_norm(imp, &own, mode)?;
-    let mut results: Vec<Val> = all.into_iter().map(Val::Value).collect();
+    let saved = statistics_dtype(imp, a, imp.dtype_of(a.tensor("input")?))?;
+    let [y, mean, scale] = batch_norm(imp, &own, mode)?;
+    let (mean, scale) = (imp.b.cast(mean, saved), imp.b.cast(scale, saved));
+    let mut results: Vec<Val> = [y, mean, scale].map(Val::Value).to_vec();
     if mode == Mode::Training {
         results.push(Val::Value(imp.b.full(DType::U8, vec![Expr::int(0)], Scalar::Int(0))));
     }

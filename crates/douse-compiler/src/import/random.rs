@@ -73,6 +73,7 @@ pub const ROWS: &[Row] = &[
     ("aten.feature_alpha_dropout_.default", |i, a| alpha_dropout(i, a, true).and_then(|v| write_input(i, a, v))),
     ("aten.native_dropout.default", native_dropout),
     ("aten.rrelu.default", rrelu),
+    ("aten.rrelu_with_noise_functional.default", rrelu_in_use),
 ];
 
 /// 2^-32 and 2^-53: what a word, or 53 bits, are scaled by.
@@ -424,6 +425,15 @@ fn native_dropout(imp: &mut Importer, a: &Args) -> Result<Val> {
     }
     let mask = kept(imp, a, x, p, false)?;
     Ok((scaled(imp, x, mask, p)?, mask).into())
+}
+
+/// The form that also gives the slopes drawn in training; in use there are none, and what was given for them comes back.
+fn rrelu_in_use(imp: &mut Importer, a: &Args) -> Result<Val> {
+    if a.bool_or("training", false)? {
+        return Err(a.unsupported("training"));
+    }
+    let noise = a.tensor("noise")?;
+    Ok(Val::List(vec![rrelu(imp, a)?, Val::Tensor(noise)]))
 }
 
 /// A leaky relu; in training with slopes drawn between the bounds.

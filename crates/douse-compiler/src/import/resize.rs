@@ -41,6 +41,8 @@ pub const ROWS: &[Row] = &[
     ("aten._upsample_bilinear2d_aa.default", |i, a| antialiased(i, a, &LINEAR)),
     ("aten._upsample_bicubic2d_aa.vec", |i, a| antialiased(i, a, &CUBIC)),
     ("aten._upsample_bicubic2d_aa.default", |i, a| antialiased(i, a, &CUBIC)),
+    ("aten._upsample_lanczos2d_aa.vec", |i, a| antialiased(i, a, &LANCZOS)),
+    ("aten._upsample_lanczos2d_aa.default", |i, a| antialiased(i, a, &LANCZOS)),
 ];
 
 /// A dimension that is resized.
@@ -265,23 +267,38 @@ struct Filter {
     reach: i64,
     /// Its value at a distance, not negative.
     weight: fn(&Formula) -> Formula,
-    kernel: Kernel,
+    /// Which it is where whole numbers are resized.
+    kernel: Option<Kernel>,
 }
 
-const LINEAR: Filter = Filter { reach: 1, kernel: Kernel::Linear, weight: |x| x.lt(1.0).select(1.0 - x, x.like(0.0)) };
+const LINEAR: Filter =
+    Filter { reach: 1, kernel: Some(Kernel::Linear), weight: |x| x.lt(1.0).select(1.0 - x, x.like(0.0)) };
 
 /// Cubic convolution for a = -0.5.
 const CUBIC: Filter = Filter {
     reach: 2,
-    kernel: Kernel::Cubic(-0.5),
+    kernel: Some(Kernel::Cubic(-0.5)),
     weight: |x| x.lt(1.0).select(cubic_near(x, -0.5), x.lt(2.0).select(cubic_far(x, -0.5), x.like(0.0))),
+};
+
+/// A sinc under a sinc three times as wide (Duchon 1979).
+const LANCZOS: Filter = Filter {
+    reach: 3,
+    kernel: None,
+    weight: |x| {
+        let angle = x * std::f64::consts::PI;
+        let sinc = |angle: Formula| angle.eq(0.0).select(1.0, angle.sin() / &angle);
+        let product = sinc(angle.clone()) * sinc(angle / 3.0);
+        x.lt(3.0).select(&product, product.like(0.0))
+    },
 };
 
 fn antialiased(imp: &mut Importer, a: &Args, filter: &Filter) -> Result<Val> {
     let (x, axes) = operand(imp, a)?;
     let own = imp.b.dtype(x);
     if !own.is_float() {
-        return whole_numbers(imp, a, x, &axes, filter.kernel, true);
+        let kernel = filter.kernel.ok_or_else(|| a.unsupported(format!("{own}")))?;
+        return whole_numbers(imp, a, x, &axes, kernel, true);
     }
     refuse_narrow(imp, a, &axes)?;
     let dtype = imp.compute_dtype(own);

@@ -81,16 +81,37 @@ pub(super) fn find(target: &str) -> Option<Function> {
     INDEX.get(target).copied()
 }
 
-/// Whether an operator can be run: by a row of its own, or as the in-place or copying form of one.
+/// The operator that returns what this one writes to `out`: `aten.sum.dim_IntList` for `aten.sum.IntList_out`.
+pub(super) fn returning(target: &str) -> Option<String> {
+    let (name, overload) = target.rsplit_once('.')?;
+    let candidates = match overload.strip_suffix("_out") {
+        Some(own) => vec![own.to_string(), format!("dim_{own}")],
+        None if overload == "out" => ["default", "Tensor", "dim"].map(String::from).to_vec(),
+        None => return None,
+    };
+    candidates.into_iter().map(|overload| format!("{name}.{overload}")).find(|target| find(target).is_some())
+}
+
+/// Whether an operator can be run: by a row of its own, or as the in-place or copying form of one, or one with `out`.
 pub(super) fn known(target: &str) -> bool {
     find(target).is_some()
         || in_place(target).is_some_and(|name| find(&name).is_some())
         || copied(target).is_some_and(|name| find(&name).is_some())
+        || returning(target).is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operator_with_out_is_found_by_the_one_that_returns() {
+        assert_eq!(returning("aten.mm.out").as_deref(), Some("aten.mm.default"));
+        assert_eq!(returning("aten.add.out").as_deref(), Some("aten.add.Tensor"));
+        assert_eq!(returning("aten.sum.IntList_out").as_deref(), Some("aten.sum.dim_IntList"));
+        assert_eq!(returning("aten.eq.Scalar_out").as_deref(), Some("aten.eq.Scalar"));
+        assert_eq!(returning("aten.mm.default"), None);
+    }
 
     #[test]
     fn no_operator_has_two_rows() {

@@ -9,6 +9,7 @@
 
 mod block;
 mod build;
+mod constant;
 mod in_place;
 mod library;
 
@@ -52,6 +53,8 @@ pub(crate) struct Planner<'a> {
     constants: HashMap<u32, BufferId>,
     state_buffers: Vec<BufferId>,
     input_buffers: HashMap<u32, BufferId>,
+    /// The bytes of constants that do not lie in row-major order.
+    moved_constants: HashMap<u32, Bytes>,
     /// The output whose buffer a value is computed into.
     output_of: HashMap<Value, u32>,
     /// Scatters that write their base's buffer.
@@ -66,6 +69,7 @@ pub fn plan(module: &Module, fuse: bool, key: fn(&[u8]) -> String) -> Result<Pla
     let layouts = Layouts::choose(module, &definitions, &ranges);
     let fates = fate::decide(module, &definitions, &layouts, &ranges, fuse);
     let in_place = in_place::find(module, &definitions, &fates);
+    let moved_constants = constant::moved(module, &layouts)?;
     let planner = Planner {
         module,
         ranges,
@@ -80,6 +84,7 @@ pub fn plan(module: &Module, fuse: bool, key: fn(&[u8]) -> String) -> Result<Pla
         data: IndexMap::new(),
         key,
         constants: HashMap::new(),
+        moved_constants,
         state_buffers: vec![],
         input_buffers: HashMap::new(),
         output_of: HashMap::new(),
@@ -210,7 +215,8 @@ impl Planner<'_> {
             Some(Op::Constant(i)) => match self.constants.get(i) {
                 Some(id) => *id,
                 None => {
-                    let data = self.data_of(&self.module.constants[*i as usize].bytes.clone());
+                    let bytes = self.moved_constants.get(i).unwrap_or(&self.module.constants[*i as usize].bytes);
+                    let data = self.data_of(&bytes.clone());
                     let id = self.new_buffer(dtype, elements, BufferKind::Constant(data));
                     self.constants.insert(*i, id);
                     id

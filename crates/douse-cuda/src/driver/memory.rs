@@ -256,6 +256,14 @@ impl PinnedMemory {
         self.0.len == 0
     }
 
+    /// The address that a kernel takes for a place in it. (Pinned memory lies in the address space that the host and its devices share.)
+    ///
+    /// # Errors
+    /// `Internal` where there is no such place.
+    pub fn address(&self, start: usize) -> Result<u64> {
+        Ok(self.part(start, 0)?.addr() as u64)
+    }
+
     pub(super) fn bytes(&self) -> Arc<PinnedBytes> {
         self.0.clone()
     }

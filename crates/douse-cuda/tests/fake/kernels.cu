@@ -54,6 +54,12 @@ extern "C" __global__ void condition(const unsigned char *predicate, unsigned lo
   cudaGraphSetConditional(condition, predicate[0] && !flag->code);
 }
 
+// Copies bytes.
+extern "C" __global__ void copy(unsigned char *to, const unsigned char *from, long long bytes) {
+  FIRST;
+  for (long long i = 0; i < bytes; ++i) to[i] = from[i];
+}
+
 // Copies bytes, unless the flag is raised.
 extern "C" __global__ void guarded_copy(unsigned char *to, const unsigned char *from, long long bytes, const ErrorFlag *flag) {
   FIRST;

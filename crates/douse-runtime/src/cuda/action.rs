@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use douse_core::sym::{Cond, Expr};
 use douse_core::{Error, Result};
-use douse_cuda::{Function, Module};
+use douse_cuda::{Function, FunctionAttribute, Module};
 use douse_program::kernel::Access;
 use douse_program::plan::{BufferId, BufferKind, Plan, Predicate, Step};
 use douse_program::target::{CudaTarget, FunctionName, Launch};
@@ -102,8 +102,76 @@ pub(super) struct Launched {
 pub(super) struct Actions {
     pub all: Vec<Action>,
     pub segments: usize,
+    /// Copies between the device and pinned memory, where there is little to copy.
+    pub copy: Function,
     /// Sets a condition of a graph: there where a branch or loop is the device's.
     pub set_condition: Option<Function>,
+}
+
+/// A function of a method, as the driver has loaded it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionMeta {
+    pub name: String,
+    /// Of a thread.
+    pub registers: u32,
+    /// Bytes a block, static and dynamic.
+    pub shared: u32,
+    /// Bytes of local memory a thread: spilled registers, and arrays that are no registers.
+    pub local: u32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Blocks that a multiprocessor runs at once.
+    pub blocks: u32,
+}
+
+impl Actions {
+    /// The functions of all steps, each once, in the order in which they stand first.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn functions(&self) -> Result<Vec<FunctionMeta>> {
+        let mut launched = Vec::new();
+        in_actions(&self.all, &mut launched);
+        let mut found: Vec<FunctionMeta> = Vec::new();
+        for Launched { function, launch, .. } in launched {
+            if found.iter().any(|meta| meta.name == function.name()) {
+                continue;
+            }
+            let ask = |attribute| function.attribute(attribute).map(i32::unsigned_abs);
+            let threads = launch.block.iter().product();
+            found.push(FunctionMeta {
+                name: function.name().to_owned(),
+                registers: ask(FunctionAttribute::Registers)?,
+                shared: ask(FunctionAttribute::StaticSharedMemory)? + launch.shared,
+                local: ask(FunctionAttribute::LocalMemory)?,
+                threads,
+                blocks: function.occupancy(threads, launch.shared)?.unsigned_abs(),
+            });
+        }
+        Ok(found)
+    }
+}
+
+fn in_actions<'a>(actions: &'a [Action], found: &mut Vec<&'a Launched>) {
+    for action in actions {
+        match action {
+            Action::Segment(segment) => in_ops(&segment.ops, found),
+            Action::If { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|a| in_actions(a, found)),
+            Action::While { test, body, .. } => [test, body].into_iter().for_each(|a| in_actions(a, found)),
+            Action::Read { .. } | Action::Count { .. } | Action::Set { .. } | Action::Require { .. } => {}
+        }
+    }
+}
+
+fn in_ops<'a>(ops: &'a [Op], found: &mut Vec<&'a Launched>) {
+    for op in ops {
+        match op {
+            Op::Launches { launches, .. } => found.extend(launches),
+            Op::If { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|ops| in_ops(ops, found)),
+            Op::While { test, body, .. } => [test, body].into_iter().for_each(|ops| in_ops(ops, found)),
+            Op::Upload | Op::Download | Op::Copy { .. } => {}
+        }
+    }
 }
 
 /// Bytes of shared memory that a launch may have without its function asking for more.
@@ -120,6 +188,7 @@ pub(super) fn actions(plan: &Plan, target: &CudaTarget, modules: &[Arc<Module>])
     }
     let mut joiner = Joiner { plan, target, modules, guarded_copy: None, library: 0, segments: 0 };
     joiner.guarded_copy = target.guarded_copy.as_ref().map(|name| joiner.function(name)).transpose()?;
+    let copy = joiner.function(&target.copy)?;
     let set_condition = target.set_condition.as_ref().map(|name| joiner.function(name)).transpose()?;
     let mut region = Region::default();
     region.ops.push(Op::Upload);
@@ -128,7 +197,7 @@ pub(super) fn actions(plan: &Plan, target: &CudaTarget, modules: &[Arc<Module>])
     region.ops.push(Op::Download);
     joiner.end(&mut region, &mut all);
     match target.library.len() {
-        count if count == joiner.library => Ok(Actions { all, segments: joiner.segments, set_condition }),
+        count if count == joiner.library => Ok(Actions { all, segments: joiner.segments, copy, set_condition }),
         count => Err(Error::invalid_program(format!("code of {count} library steps for a plan of {}", joiner.library))),
     }
 }

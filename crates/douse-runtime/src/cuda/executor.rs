@@ -7,13 +7,13 @@ use douse_core::sym::Expr;
 use douse_core::{Code, Error, Result, Scalar};
 use douse_cpu::executor::number;
 use douse_cpu::{InputValue, OutputValue};
-use douse_cuda::{DeviceMemory, Module, Place, Stream};
+use douse_cuda::{DeviceMemory, Event, Module, Place, Stream};
 use douse_program::arena;
 use douse_program::payload::Payload;
 use douse_program::place::lifetimes;
 use douse_program::plan::{BufferId, BufferKind, Data, InputKind, OutputKind, Plan};
 
-use super::action::{Actions, actions};
+use super::action::{Actions, FunctionMeta, actions};
 use super::code::choose;
 use super::compare::{self, Copies};
 use super::device::CudaDevice;
@@ -31,7 +31,7 @@ use crate::symbols::{counts, eval};
 pub(super) struct Prepared {
     pub plan: Arc<Plan>,
     pub device: CudaDevice,
-    actions: Actions,
+    pub actions: Actions,
     /// By buffer, of those that are constants.
     pub constants: Vec<Option<Place>>,
     /// Keeps the constants.
@@ -52,6 +52,14 @@ pub(crate) struct Executor {
     outputs: Pool,
     /// The caller's, in place of the room's own.
     stream: Option<Arc<Stream>>,
+    timer: Option<Timer>,
+}
+
+/// Measures how long the device works on a call.
+struct Timer {
+    begin: Event,
+    end: Event,
+    milliseconds: Option<f32>,
 }
 
 impl Clone for Executor {
@@ -129,7 +137,7 @@ impl Executor {
 
     fn with(prepared: Arc<Prepared>, graphs: Option<Graphs>) -> Executor {
         let (frame, outputs) = (Frame::default(), Pool::default());
-        Executor { prepared, graphs, frame, room: None, outputs, stream: None }
+        Executor { prepared, graphs, frame, room: None, outputs, stream: None, timer: None }
     }
 
     /// Runs later calls on a caller's stream; `None`: on one of its own.
@@ -157,6 +165,29 @@ impl Executor {
         self.prepared.initial.iter().map(|(name, bytes)| (name.as_str(), &**bytes))
     }
 
+    /// Times later calls on the device.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn time_calls(&mut self) -> Result<()> {
+        let device = self.prepared.device.device();
+        self.timer = Some(Timer { begin: device.event(true)?, end: device.event(true)?, milliseconds: None });
+        Ok(())
+    }
+
+    /// How long the device took for the last call that was timed, from its first copy to its last.
+    pub fn milliseconds(&self) -> Option<f32> {
+        self.timer.as_ref().and_then(|timer| timer.milliseconds)
+    }
+
+    /// The method's functions, each once, as they are launched first.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn functions(&self) -> Result<Vec<FunctionMeta>> {
+        self.prepared.actions.functions()
+    }
+
     /// What became of the method's graphs; `None` where it was loaded without.
     pub fn graph_report(&self) -> Option<CudaGraphReport> {
         self.graphs.as_ref().map(Graphs::report)
@@ -172,14 +203,15 @@ impl Executor {
         call: &Call<'_>,
         mut inputs: Vec<InputValue<'_>>,
     ) -> Result<Vec<Output>> {
-        let Executor { prepared, graphs, frame, room, outputs, stream } = self;
+        let Executor { prepared, graphs, frame, room, outputs, stream, timer } = self;
         let prepared = &**prepared;
         let _current = prepared.device.device().enter()?;
         let room = match room {
             Some(room) => room,
             none => none.insert(Room::new(&prepared.device)?),
         };
-        let mut run = Run { prepared, frame, room, pool: outputs, stream: stream.as_deref(), call };
+        let mut run =
+            Run { prepared, frame, room, pool: outputs, stream: stream.as_deref(), timer: timer.as_mut(), call };
         let Some(graphs) = graphs else { return Ok(run.once(None, state, &mut inputs)?.outputs) };
         let compares = graphs.compares();
         let Actions { segments, set_condition, .. } = &prepared.actions;
@@ -218,6 +250,7 @@ struct Run<'a> {
     room: &'a mut Room,
     pool: &'a mut Pool,
     stream: Option<&'a Stream>,
+    timer: Option<&'a mut Timer>,
     call: &'a Call<'a>,
 }
 
@@ -229,7 +262,7 @@ impl Run<'_> {
         state: &mut DeviceState,
         inputs: &mut [InputValue<'_>],
     ) -> Result<Ran> {
-        let Run { prepared, frame, room, pool, stream, call } = self;
+        let Run { prepared, frame, room, pool, stream, timer, call } = self;
         let (plan, device) = (&prepared.plan, &prepared.device);
         let mut symbols = call.symbols.to_vec();
         symbols.resize(plan.symbols.len(), None);
@@ -242,10 +275,15 @@ impl Run<'_> {
         let mut walk = Walk { prepared, room: memory, stream, frame, symbols, graphs, committed, refused, host_reads };
         let done = prepared
             .upload(&mut walk, inputs, call.random)
+            .and_then(|()| timer.as_ref().map_or(Ok(()), |timer| timer.begin.record(stream)))
             .and_then(|()| walk.actions(&prepared.actions.all))
+            .and_then(|()| timer.as_ref().map_or(Ok(()), |timer| timer.end.record(stream)))
             .and_then(|()| walk.settle());
         let outputs = done.and_then(|()| prepared.collect(&mut walk, inputs, call.outputs_on_device, &taken));
         let Walk { committed, refused, host_reads, .. } = walk;
+        if let (Some(timer), Ok(_)) = (timer, &outputs) {
+            timer.milliseconds = Some(timer.end.milliseconds_since(&timer.begin)?);
+        }
         let error = match outputs {
             Ok(outputs) => return Ok(Ran { outputs, host_reads }),
             Err(error) => error,

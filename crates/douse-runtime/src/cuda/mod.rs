@@ -25,6 +25,7 @@ mod tests;
 mod transfer;
 mod walk;
 
+pub use action::FunctionMeta;
 pub use device::CudaDevice;
 pub(crate) use device::Devices;
 pub(crate) use executor::{Call, Executor};

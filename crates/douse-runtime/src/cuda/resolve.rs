@@ -15,6 +15,13 @@ use super::walk::Walk;
 const COPY_BYTES: usize = 16;
 /// Blocks enough to fill any device.
 const COPY_BLOCKS: usize = 1024;
+/// So few bytes reach the host's memory sooner by a kernel than by the copy engine, which takes longer to start.
+const FEW_BYTES: usize = 64 << 10;
+
+fn copy_grid(len: usize) -> Grid {
+    let blocks = len.div_ceil(COPY_BYTES * COPY_THREADS as usize).clamp(1, COPY_BLOCKS);
+    Grid { blocks: [blocks as u32, 1, 1], threads: [COPY_THREADS, 1, 1], shared: 0 }
+}
 
 impl Walk<'_> {
     /// Everything that a segment does now.
@@ -75,12 +82,18 @@ impl Walk<'_> {
         match op {
             Op::Upload => {
                 let to = self.values(self.frame.slots.uploaded())?;
-                commands.push(Command::Upload { to, pinning: self.room.pinning });
+                commands.push(match to.len() {
+                    few if few <= FEW_BYTES => self.copy(Argument::Place(to), self.pinned(0)?, few),
+                    _ => Command::Upload { to, pinning: self.room.pinning },
+                });
             }
             Op::Download => {
                 let range = self.frame.slots.downloaded();
-                let (start, pinning) = (range.start, self.room.pinning);
-                commands.push(Command::Download { start, from: self.values(range)?, pinning });
+                let (start, pinning, from) = (range.start, self.room.pinning, self.values(range)?);
+                commands.push(match from.len() {
+                    few if few <= FEW_BYTES => self.copy(self.pinned(start)?, Argument::Place(from), few),
+                    _ => Command::Download { start, from, pinning },
+                });
             }
             Op::Launches { launches, scratch, .. } => {
                 let scratch = scratch.as_ref().map(|bytes| self.scratch(bytes)).transpose()?;
@@ -98,8 +111,7 @@ impl Walk<'_> {
                 commands.push(match guarded {
                     None => Command::Copy { from, to },
                     Some(function) => {
-                        let blocks = len.div_ceil(COPY_BYTES * COPY_THREADS as usize).clamp(1, COPY_BLOCKS);
-                        let grid = Grid { blocks: [blocks as u32, 1, 1], threads: [COPY_THREADS, 1, 1], shared: 0 };
+                        let grid = copy_grid(len);
                         let flag = Argument::Place(self.control(FLAG)?);
                         let places = [Argument::Place(to), Argument::Place(from)];
                         let arguments = places.into_iter().chain([Argument::I64(len as i64), flag]).collect();
@@ -119,6 +131,17 @@ impl Walk<'_> {
             }),
         }
         Ok(())
+    }
+
+    /// A copy by a kernel.
+    fn copy(&self, to: Argument, from: Argument, len: usize) -> Command {
+        let function = self.prepared.actions.copy.clone();
+        Command::Launch { function, grid: copy_grid(len), arguments: vec![to, from, Argument::I64(len as i64)] }
+    }
+
+    /// Pinned memory as the device sees it.
+    fn pinned(&self, start: usize) -> Result<Argument> {
+        Ok(Argument::U64(self.room.pinned.address(start)?))
     }
 
     /// `None` for a launch without blocks.

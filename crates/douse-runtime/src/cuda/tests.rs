@@ -9,7 +9,7 @@ use douse_core::sym::Expr;
 use douse_core::{Code, DType, HostTensor};
 use douse_program::payload::Payload;
 use douse_program::plan::{Buffer, BufferKind, Data, Plan};
-use douse_program::target::{CudaTarget, Launch};
+use douse_program::target::{CudaTarget, FunctionName, Launch};
 
 use super::{CudaDevice, CudaGraph, DeviceTensor};
 use crate::{LoadOptions, Method, Program, Session, Value, sample};
@@ -39,6 +39,7 @@ pub(super) fn target(arch: &str) -> CudaTarget {
         modules: vec!["code".into()],
         kernels: vec![launch("count", &[], false), launch("add", &[0], false), launch("check", &[], true)],
         library: vec![],
+        copy: FunctionName { module: 0, function: "copy".into() },
         guarded_copy: None,
         set_condition: None,
     }
@@ -115,7 +116,7 @@ fn a_failed_check_puts_state_back_and_the_next_call_works() {
 
 #[test]
 fn a_fault_of_the_device_says_that_state_was_touched() {
-    let Some(fake) = Fake::new(&["fail=cuLaunchKernel:2:719"]) else { return };
+    let Some(fake) = Fake::new(&["fail=cuLaunchKernel:3:719"]) else { return };
     let mut payload = counter(&["sm_90"]);
     // Without the check, no copy of the state is kept.
     Arc::make_mut(&mut payload.plan).steps.pop();
@@ -145,8 +146,8 @@ fn state_is_not_written_after_a_failed_check() {
     let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
     let error = method.run(&[x(&[-1.0]).view()]).unwrap_err();
     assert_eq!(error.message, "x must be positive");
-    // Nobody waited for the check.
-    assert_eq!((fake.count("launch"), fake.count("download")), (3, 1));
+    // Nobody waited for the check: all kernels were launched, and the copies of inputs and outputs.
+    assert_eq!(fake.count("launch"), 3 + 2);
     assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [2.0]);
 }
 
@@ -368,5 +369,22 @@ fn a_call_runs_on_the_callers_stream() {
         }
     }
     drop(device);
+    fake.assert_clean();
+}
+
+#[test]
+fn calls_are_timed_and_functions_described() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let mut method = method(&fake);
+    method.run(&[x(&[1.0]).view()]).unwrap();
+    assert_eq!(method.device_milliseconds(), None);
+    method.time_calls().unwrap();
+    method.run(&[x(&[1.0]).view()]).unwrap();
+    assert!(method.device_milliseconds().is_some_and(|time| time >= 0.0));
+    let functions = method.device_functions().unwrap();
+    let names: Vec<&str> = functions.iter().map(|function| function.name.as_str()).collect();
+    assert_eq!(names, ["count", "add", "check"]);
+    assert!(functions.iter().all(|function| function.threads == 32 && function.blocks > 0));
+    drop(method);
     fake.assert_clean();
 }

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use douse::LowerOptions;
+use douse::{LowerOptions, Value};
+use douse_program::bounds::{ranges, size_bounds};
+use douse_program::plan::{BufferKind, Plan};
 use serde::Serialize;
 
-use super::device::{DeviceArguments, describe_graphs};
+use super::device::{Device, DeviceArguments, describe_graphs};
 use super::failure::Done;
 use super::run::{make_inputs, run_call};
 use super::source::Source;
@@ -54,6 +56,10 @@ struct Figures {
     min: f64,
     p90: f64,
     mean: f64,
+    /// Of the device's part of a call, copies of inputs and outputs included; on a GPU.
+    device_median: Option<f64>,
+    /// The least that the device can take: weights, state, inputs and outputs once, at the bandwidth of copies.
+    device_floor: Option<f64>,
     /// Where the method was loaded with graphs.
     cuda_graph: Option<String>,
 }
@@ -63,6 +69,20 @@ const RECORDED: u32 = 4;
 
 fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
+}
+
+/// Bytes of what a call has to touch: constants, state, outputs of bounded size, and these inputs.
+fn touched(plan: &Plan, inputs: &[Value]) -> u64 {
+    let ranges = ranges(plan);
+    let kept = plan.buffers.iter().filter(|buffer| {
+        matches!(buffer.kind, BufferKind::Constant(_) | BufferKind::State { .. } | BufferKind::Output(_))
+    });
+    let bytes = kept.filter_map(|buffer| {
+        let elements = u64::try_from(size_bounds(&ranges, &buffer.elements).max?).ok()?;
+        elements.checked_mul(buffer.dtype.size() as u64)
+    });
+    let inputs = inputs.iter().filter_map(Value::tensor).map(|tensor| tensor.bytes().len() as u64);
+    bytes.chain(inputs).fold(0, u64::saturating_add)
 }
 
 /// The value below which that part of the sorted times lies.
@@ -97,14 +117,26 @@ impl Bench {
         }
         let bar = progress::bar(self.calls as usize);
         let mut times = Vec::with_capacity(self.calls as usize);
+        let mut device_times = Vec::new();
+        method.time_calls()?;
         for _ in 0..self.calls {
             let start = Instant::now();
             run_call(&mut method, &meta, &mut values)?;
             times.push(milliseconds(start));
+            device_times.extend(method.device_milliseconds().map(f64::from));
             bar.inc(1);
         }
         bar.finish_and_clear();
         times.sort_by(f64::total_cmp);
+        device_times.sort_by(f64::total_cmp);
+        let device_floor = match &device {
+            Device::Cpu => None,
+            Device::Cuda { device, .. } => {
+                let plan = source.program.methods().iter().map(|m| &m.plan).find(|plan| plan.name == name);
+                let bytes = plan.map_or(0, |plan| touched(plan, &values));
+                Some(bytes as f64 / device.copy_bandwidth()? * 1e3)
+            }
+        };
         let figures = Figures {
             method: name,
             calls: self.calls,
@@ -116,6 +148,8 @@ impl Bench {
             min: quantile(&times, 0.0),
             p90: quantile(&times, 0.9),
             mean: times.iter().sum::<f64>() / times.len() as f64,
+            device_median: (!device_times.is_empty()).then(|| quantile(&device_times, 0.5)),
+            device_floor,
             cuda_graph: method.cuda_graph_report().as_ref().map(describe_graphs),
         };
         if !self.json.as_deref().is_some_and(output::is_stdout) {
@@ -124,6 +158,11 @@ impl Bench {
                  first call {first_call:.1} ms)",
                 figures.method, figures.median, figures.min, figures.p90, figures.calls, figures.threads
             ))?;
+            if let (Some(median), Some(floor)) = (figures.device_median, figures.device_floor) {
+                output::line(format_args!(
+                    "on the device: median {median:.4} ms, its inputs, outputs, weights and state once: {floor:.4} ms"
+                ))?;
+            }
             if let Some(graphs) = &figures.cuda_graph {
                 output::line(format_args!("{graphs}"))?;
             }

@@ -53,20 +53,13 @@ pub enum Device {
 impl DeviceArguments {
     /// Opens what to run on.
     pub fn open(&self) -> Done<Device> {
-        let (kind, index) = self.device.split_once(':').unwrap_or((&self.device, "0"));
-        match (kind, index.parse::<u32>()) {
-            ("cpu", _) if kind != self.device => Err(Failure::Usage("--device cpu takes no number".into())),
-            ("cpu", _) if self.cuda_graph => Err(Failure::Usage("--cuda-graph needs --device cuda".into())),
-            ("cpu", _) => Ok(Device::Cpu),
-            ("cuda", Ok(ordinal)) => Ok(Device::Cuda { device: CudaDevice::open(ordinal)?, graph: self.graph() }),
-            ("soft", _) if kind != self.device => Err(Failure::Usage("--device soft takes no number".into())),
-            ("soft", _) => Ok(Device::Cuda { device: CudaDevice::open_with(&[softgpu()], 0)?, graph: self.graph() }),
-            _ => Err(Failure::Usage(format!("--device {}: expected cpu or cuda[:N]", self.device))),
+        let graph = self.graph();
+        if graph.is_some() && self.device == "cpu" {
+            return Err(Failure::Usage("--cuda-graph needs --device cuda".into()));
         }
+        Device::named(&self.device, graph)
     }
-}
 
-impl DeviceArguments {
     fn graph(&self) -> Option<CudaGraph> {
         let new_shape = match self.new_shape {
             Shapes::Refuse => NewShape::Refuse,
@@ -78,6 +71,19 @@ impl DeviceArguments {
 }
 
 impl Device {
+    /// Opens the device of that name, on which methods use graphs like this.
+    pub fn named(name: &str, graph: Option<CudaGraph>) -> Done<Device> {
+        let (kind, index) = name.split_once(':').unwrap_or((name, "0"));
+        match (kind, index.parse::<u32>()) {
+            ("cpu", _) if kind != name => Err(Failure::Usage("--device cpu takes no number".into())),
+            ("cpu", _) => Ok(Device::Cpu),
+            ("cuda", Ok(ordinal)) => Ok(Device::Cuda { device: CudaDevice::open(ordinal)?, graph }),
+            ("soft", _) if kind != name => Err(Failure::Usage("--device soft takes no number".into())),
+            ("soft", _) => Ok(Device::Cuda { device: CudaDevice::open_with(&[softgpu()], 0)?, graph }),
+            _ => Err(Failure::Usage(format!("--device {name}: expected cpu, cuda[:N] or soft"))),
+        }
+    }
+
     /// Loads onto the device; calls on the CPU use that many threads, 0 for as many as the machine runs at once.
     pub fn load(&self, threads: usize) -> Done<LoadOptions> {
         match self {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use douse::LowerOptions;
+use douse::{FunctionMeta, LowerOptions};
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_program::arena::Layout;
 use douse_program::bounds::{ranges, size_bounds};
@@ -11,6 +11,7 @@ use douse_program::library::Library;
 use douse_program::place::lifetimes;
 use douse_program::plan::{BufferKind, Plan, Step};
 
+use super::device::Device;
 use super::failure::Done;
 use super::source::Source;
 use super::{output, show};
@@ -28,11 +29,16 @@ pub struct Explain {
     /// Only the summary, not the plan and its kernels
     #[arg(long)]
     summary: bool,
+    /// Show the functions as this GPU has loaded them: cuda[:N]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
 }
 
 impl Explain {
     pub fn run(self) -> Done {
-        let options = LowerOptions { fuse: !self.unfused, ..LowerOptions::default() };
+        let device = self.device.as_deref().map(|name| Device::named(name, None)).transpose()?;
+        let lower = device.as_ref().map_or_else(LowerOptions::default, Device::lower);
+        let options = LowerOptions { fuse: !self.unfused, ..lower };
         let program = Source::open(&self.file, &options)?.program;
         if let Some(name) = &self.method {
             program.method_meta(name)?;
@@ -40,6 +46,10 @@ impl Explain {
         for payload in program.methods() {
             if self.method.as_ref().is_none_or(|name| *name == payload.plan.name) {
                 output::line(summary(&payload.plan))?;
+                if let Some(device) = &device {
+                    let method = program.load(&payload.plan.name, &device.load(1)?)?;
+                    output::line(functions(&method.device_functions()?))?;
+                }
                 if !self.summary {
                     output::line(&payload.plan)?;
                 }
@@ -47,6 +57,16 @@ impl Explain {
         }
         Ok(())
     }
+}
+
+/// A table of functions.
+fn functions(all: &[FunctionMeta]) -> String {
+    let mut text =
+        format!("{:>9} {:>8} {:>8} {:>7} {:>9}  function\n", "registers", "shared", "local", "threads", "blocks/SM");
+    for FunctionMeta { name, registers, shared, local, threads, blocks } in all {
+        text.push_str(&format!("{registers:>9} {shared:>8} {local:>8} {threads:>7} {blocks:>9}  {name}\n"));
+    }
+    text
 }
 
 /// How many steps of each kind a plan has, its memory, and the reads that the host waits for.

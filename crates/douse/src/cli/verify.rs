@@ -39,9 +39,9 @@ pub struct Verify {
     /// For wrong answers, name the first node whose value differs between the fused and the unfused program
     #[arg(long)]
     first_difference: bool,
-    /// A file of names of cases, one a line, that may be refused: they do not count as failed
+    /// A file of names of cases, one a line, that may be refused: they do not count as failed (may be repeated)
     #[arg(long, value_name = "FILE")]
-    refusals: Option<PathBuf>,
+    refusals: Vec<PathBuf>,
     /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -67,18 +67,13 @@ impl Verify {
         if cases.is_empty() {
             return Err(Failure::Usage("there is no .case.json among what was given".into()));
         }
-        let known = match &self.refusals {
-            None => BTreeSet::new(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path);
-                let text = text.map_err(|e| Failure::No(format!("{}: {e}", path.display())))?;
-                text.lines()
-                    .map(str::trim)
-                    .filter(|l| !l.is_empty() && !l.starts_with('#'))
-                    .map(str::to_owned)
-                    .collect()
-            }
-        };
+        let mut known = BTreeSet::new();
+        for path in &self.refusals {
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|e| Failure::No(format!("{}: {e}", path.display())))?;
+            let names = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+            known.extend(names.map(str::to_owned));
+        }
         let lower = LowerOptions { fuse: !self.unfused, ..device.lower() };
         let threads = match self.device.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),

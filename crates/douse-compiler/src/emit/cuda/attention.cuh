@@ -79,3 +79,263 @@ DEVICE void attention(int64 query0, int64 queries, int64 keys, Query query, Key 
     }
   }
 }
+
+// ---- Tensor cores ----------------------------------------------------------------------------------------------------------
+
+// 2 to the power of x, to 2 units in the last place.
+DEVICE float fast_exp2(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+const float LOG2_E = 1.44269504088896341f;
+
+// Two elements side by side, the first in the lower half.
+DEVICE uint32 pack_pair(float low, float high, float16) {
+#ifdef __CUDA_ARCH__
+  uint32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return to_float16(low).bits | (uint32)to_float16(high).bits << 16;
+#endif
+}
+DEVICE uint32 pack_pair(float low, float high, bfloat16) {
+#ifdef __CUDA_ARCH__
+  uint32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return to_bfloat16(low).bits | (uint32)to_bfloat16(high).bits << 16;
+#endif
+}
+
+// What is left of a sum under the maximum `old` under another, `top`: while every score is -inf there is nothing to scale. Scores are in powers of 2.
+DEVICE float rescale(float old, float top) { return fast_exp2(old - (top == -INFINITY_F ? 0.0f : top)); }
+
+// A step of the softmax that runs along a row, of which each lane of a quad has some scores, as `mma` deals them (HALF: of the row eight below):
+// scores become weights. Returns what earlier sums are multiplied by.
+template <int HALF, int N> DEVICE float running_softmax(float (&s)[N][4], float &top, float &total) {
+  float most = top;
+#pragma unroll
+  for (int j = 0; j < N; ++j) most = fmaxf(most, fmaxf(s[j][2 * HALF], s[j][2 * HALF + 1]));
+  most = fmaxf(most, shuffle_xor(most, 1));
+  most = fmaxf(most, shuffle_xor(most, 2));
+  float factor = rescale(top, most), own = 0.0f;
+  top = most;
+#pragma unroll
+  for (int j = 0; j < N; ++j)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float &x = s[j][2 * HALF + e];
+      x = rescale(x, most);
+      own += x;
+    }
+  total = total * factor + own;
+  return factor;
+}
+
+// Scales and masks the scores of a step: of keys from `key0` on, of rows `row` and eight below. CUT: some of the keys are not seen.
+template <bool CAUSAL, int GROUP, int N, class Score>
+DEVICE void score_step(float (&s)[N][4], int64 row0, int64 rows, int64 key0, int64 end, bool cut, Score score) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    int64 row = row0 + 8 * half, in_rows = smaller(row, rows - 1);
+    int64 seen = CAUSAL ? smaller(end, row / GROUP + 1) : end;
+    int limit = (int)larger<int64>(smaller<int64>(seen - key0, 8 * N), 0);
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float &x = s[j][2 * half + e];
+        int64 k = key0 + 8 * j + e;
+        if (!cut) x = score(in_rows, k, x);
+        else x = 8 * j + e < limit ? score(in_rows, k, x) : -INFINITY_F;
+      }
+  }
+}
+
+// Rows of queries (of every head that shares the keys) against the keys from `begin` to `end`, on tensor cores: 16 rows a warp, ROW_WARPS of them;
+// KEY_WARPS warps share the KEYS keys of a step. Keys and values of the next step are fetched meanwhile. `score(row, key, product)` scales and
+// masks, and gives powers of 2; CAUSAL: row r, which is query r / GROUP, sees keys up to that. `out(row, d, run, count, top, total)` gets sums
+// of weights 2^(score - top) times values, and of weights.
+template <class T, int HEAD, int VALUE, int ROW_WARPS, int KEY_WARPS, int KEYS, bool CAUSAL, int GROUP, class Query, class Key, class Val, class Score, class Out>
+DEVICE void mma_attention(int64 row0, int64 begin, int64 end, const Query &query, const Key &key, const Val &value, Score score, Out out) {
+  const int THREADS = 32 * ROW_WARPS * KEY_WARPS, ROWS = 16 * ROW_WARPS, OWN = KEYS / KEY_WARPS;
+  const int HEAD_LINE = (HEAD + 63) / 64 * 64, VALUE_LINE = (VALUE + 63) / 64 * 64, HEAD_STEPS = (HEAD + 15) / 16, VALUE_STEPS = (VALUE + 15) / 16;
+  // Fragments of longer heads would take too many registers.
+  const bool HOLD = HEAD <= 128;
+  typedef Tile<ROWS, HEAD_LINE, THREADS, Query> TileQ;
+  typedef Tile<KEYS, HEAD_LINE, THREADS, Key> TileK;
+  typedef Tile<KEYS, VALUE_LINE, THREADS, Val> TileV;
+  T *qs = reinterpret_cast<T *>(dynamic_shared()), *ks = qs + TileQ::SIZE, *vs = ks + 2 * TileK::SIZE;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+  int own_row = warp / KEY_WARPS * 16, own_key = warp % KEY_WARPS * OWN;
+  bool chunks_q = query.template in_chunks<8>(), chunks_k = key.template in_chunks<8>(), chunks_v = value.template in_chunks<8>();
+  TileQ tile_q;
+  TileK tile_k;
+  TileV tile_v;
+  if (CAUSAL) end = smaller(end, (smaller(row0 + ROWS, query.rows) - 1) / GROUP + 1);
+  const auto fetch_keys = [&](int64 key0, int slot) {
+    tile_k.begin(key, key0, 0, ks + slot * TileK::SIZE, chunks_k);
+    tile_v.begin(value, key0, 0, vs + slot * TileV::SIZE, chunks_v);
+    tile_k.finish(key, ks + slot * TileK::SIZE);
+    tile_v.finish(value, vs + slot * TileV::SIZE);
+  };
+  tile_q.begin(query, row0, 0, qs, chunks_q);
+  tile_q.finish(query, qs);
+  if (begin < end) fetch_keys(begin, 0);
+  end_copies();
+  float sum[2 * VALUE_STEPS][4], top[2] = {-INFINITY_F, -INFINITY_F}, total[2] = {0.0f, 0.0f};
+#pragma unroll
+  for (int j = 0; j < 2 * VALUE_STEPS; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sum[j][e] = 0.0f;
+  uint32 held[HOLD ? HEAD_STEPS : 1][4];
+  int slot = 0;
+  for (int64 key0 = begin; key0 < end; key0 += KEYS) {
+    await_copies<0>();
+    __syncthreads();
+    if (HOLD && key0 == begin) {
+#pragma unroll
+      for (int d = 0; d < HEAD_STEPS; ++d) TileQ::fragment(query, qs, own_row, 16 * d, true, held[HOLD ? d : 0]);
+    }
+    if (key0 + KEYS < end) fetch_keys(key0 + KEYS, slot ^ 1);
+    end_copies();
+    const T *kt = ks + slot * TileK::SIZE, *vt = vs + slot * TileV::SIZE;
+    float s[OWN / 8][4];
+#pragma unroll
+    for (int j = 0; j < OWN / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[j][e] = 0.0f;
+#pragma unroll
+    for (int d = 0; d < HEAD_STEPS; ++d) {
+      uint32 fresh[4];
+      if (!HOLD) TileQ::fragment(query, qs, own_row, 16 * d, true, fresh);
+      const uint32 (&x)[4] = HOLD ? held[HOLD ? d : 0] : fresh;
+#pragma unroll
+      for (int j = 0; j < OWN / 16; ++j) {
+        uint32 y[4];
+        TileK::fragment(key, kt, own_key + 16 * j, 16 * d, false, y);
+        const uint32 left[2] = {y[0], y[1]}, right[2] = {y[2], y[3]};
+        mma(s[2 * j], x, left, T{});
+        mma(s[2 * j + 1], x, right, T{});
+      }
+    }
+    bool cut = key0 + KEYS > end || (CAUSAL && key0 + KEYS > (row0 + own_row) / GROUP + 1);
+score_step<CAUSAL, GROUP>(s, row0 + own_row + group, query.rows, key0 + own_key + 2 * quad, end, cut, score);
+    float factors[2] = {running_softmax<0>(s, top[0], total[0]), running_softmax<1>(s, top[1], total[1])};
+#pragma unroll
+    for (int j = 0; j < 2 * VALUE_STEPS; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sum[j][e] *= factors[e / 2];
+#pragma unroll
+    for (int j = 0; j < OWN / 16; ++j) {
+      const float (&a)[4] = s[2 * j], (&b)[4] = s[2 * j + 1];
+      const uint32 weight[4] = {pack_pair(a[0], a[1], T{}), pack_pair(a[2], a[3], T{}), pack_pair(b[0], b[1], T{}), pack_pair(b[2], b[3], T{})};
+#pragma unroll
+      for (int d = 0; d < VALUE_STEPS; ++d) {
+        uint32 y[4];
+        int row = own_key + 16 * j + lane % 16, column = 16 * d + lane / 16 * 8;
+        load_matrices<true>(y, vt + TileV::offset(value, row, column));
+        const uint32 left[2] = {y[0], y[1]}, right[2] = {y[2], y[3]};
+        mma(sum[2 * d], weight, left, T{});
+        mma(sum[2 * d + 1], weight, right, T{});
+      }
+    }
+    slot ^= 1;
+  }
+  await_copies<0>();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    total[half] += shuffle_xor(total[half], 1);
+    total[half] += shuffle_xor(total[half], 2);
+  }
+  if (KEY_WARPS > 1) {
+    // The warps' parts, in their order. [warp][row][value, top, total]
+    const int LINE = 16 * VALUE_STEPS + 2;
+    float *parts = reinterpret_cast<float *>(dynamic_shared());
+    __syncthreads();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float *line = parts + (warp * 16 + group + 8 * half) * LINE;
+#pragma unroll
+      for (int j = 0; j < 2 * VALUE_STEPS; ++j) {
+        line[8 * j + 2 * quad] = sum[j][2 * half];
+        line[8 * j + 2 * quad + 1] = sum[j][2 * half + 1];
+      }
+      if (quad == 0) { line[LINE - 2] = top[half]; line[LINE - 1] = total[half]; }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < ROWS * ((VALUE + 1) / 2); i += THREADS) {
+      int row = i / ((VALUE + 1) / 2), d = i % ((VALUE + 1) / 2) * 2;
+      const float *line = parts + (row / 16 * KEY_WARPS * 16 + row % 16) * LINE;
+      float most = -INFINITY_F, all = 0.0f;
+      Run<float, 2> run = {{0.0f, 0.0f}};
+#pragma unroll
+      for (int w = 0; w < KEY_WARPS; ++w) most = fmaxf(most, line[w * 16 * LINE + LINE - 2]);
+#pragma unroll
+      for (int w = 0; w < KEY_WARPS; ++w) {
+        const float *part = line + w * 16 * LINE;
+        float factor = rescale(part[LINE - 2], most);
+        all = fmaf(part[LINE - 1], factor, all);
+        run.x[0] = fmaf(part[d], factor, run.x[0]);
+        run.x[1] = fmaf(part[d + 1], factor, run.x[1]);
+      }
+      if (row0 + row < query.rows) out(row0 + row, d, run, VALUE - d < 2 ? 1 : 2, most, all);
+    }
+    return;
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+#pragma unroll
+    for (int j = 0; j < 2 * VALUE_STEPS; ++j) {
+      int64 row = row0 + own_row + group + 8 * half;
+      int d = 8 * j + 2 * quad;
+      Run<float, 2> run = {{sum[j][2 * half], sum[j][2 * half + 1]}};
+      if (row < query.rows && d < VALUE) out(row, d, run, VALUE - d < 2 ? 1 : 2, top[half], total[half]);
+    }
+}
+
+// Stores the answer from sums over all keys; zeros where no key was allowed.
+template <class Out> struct Divided {
+  Out out;
+  DEVICE void operator()(int64 row, int d, const Run<float, 2> &run, int count, float top, float total) const {
+    float factor = total == 0.0f && top == -INFINITY_F ? 0.0f : 1.0f / total;
+    Run<float, 2> mean = {{run.x[0] * factor, run.x[1] * factor}};
+    out(row, d, mean, count);
+  }
+};
+template <class Out> DEVICE Divided<Out> divided(Out out) { return Divided<Out>{out}; }
+
+// Where blocks each take a part of the keys, they leave lines of VALUE sums, top and total, [parts, rows].
+template <int VALUE> struct Part {
+  float *lines;
+  DEVICE void operator()(int64 row, int d, const Run<float, 2> &run, int count, float top, float total) const {
+    float *line = lines + row * (VALUE + 2);
+    store_run(line + d, 1, run, count);
+    if (d == 0) { line[VALUE] = top; line[VALUE + 1] = total; }
+  }
+};
+// A thread joins two columns of a row's lines, in their order.
+template <int VALUE, class Out> DEVICE void join_parts(int64 at, int64 rows, int parts, const float *lines, Out out) {
+  const int PAIRS = (VALUE + 1) / 2, LINE = VALUE + 2;
+  int64 row = at / PAIRS;
+  int d = (int)(at % PAIRS) * 2;
+  if (row >= rows) return;
+  float most = -INFINITY_F, all = 0.0f;
+  Run<float, 2> run = {{0.0f, 0.0f}};
+  for (int p = 0; p < parts; ++p) most = fmaxf(most, lines[(p * rows + row) * LINE + VALUE]);
+  for (int p = 0; p < parts; ++p) {
+    const float *line = lines + (p * rows + row) * LINE;
+    float factor = rescale(line[VALUE], most);
+    all = fmaf(line[VALUE + 1], factor, all);
+    run.x[0] = fmaf(line[d], factor, run.x[0]);
+    if (d + 1 < VALUE) run.x[1] = fmaf(line[d + 1], factor, run.x[1]);
+  }
+  divided(out)(row, d, run, VALUE - d < 2 ? 1 : 2, most, all);
+}

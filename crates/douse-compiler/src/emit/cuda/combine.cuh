@@ -17,6 +17,13 @@ template <int THREADS> struct BlockLanes {
   static DEVICE void sync() { __syncthreads(); }
 };
 
+// A warp is a lane of 32 points at once.
+template <int WARPS> struct ColumnLanes {
+  static const int COUNT = WARPS;
+  static DEVICE int lane() { return threadIdx.x / 32; }
+  static DEVICE void sync() { __syncthreads(); }
+};
+
 template <class T> DEVICE T shuffle_xor(T x, int mask) {
   union { T value; uint32 word[(sizeof(T) + 3) / 4]; } u;
 #pragma unroll
@@ -196,6 +203,20 @@ template <class Op, int THREADS> struct Across<Op, BlockLanes<THREADS> > {
     if (threadIdx.x == THREADS - 1) parts[0] = a;
     __syncthreads();
     a = parts[0];
+    return a;
+  }
+};
+template <class Op, int WARPS> struct Across<Op, ColumnLanes<WARPS> > {
+  typedef typename Op::Accumulator A;
+  static DEVICE A reduce(A a) {
+    __shared__ __align__(16) unsigned char bytes[WARPS * 32 * sizeof(A)];
+    A *parts = reinterpret_cast<A *>(bytes) + threadIdx.x % 32;
+    __syncthreads();
+    parts[threadIdx.x / 32 * 32] = a;
+    __syncthreads();
+    a = parts[0];
+#pragma unroll
+    for (int w = 1; w < WARPS; ++w) Op::join(a, parts[w * 32]);
     return a;
   }
 };

@@ -4,7 +4,7 @@
 #define DEVICE __device__ __forceinline__
 // The shared memory that a launch asks for. (softgpu, which runs the same text on the host, has its own.)
 #ifndef DYNAMIC_SHARED
-#define DYNAMIC_SHARED(NAME) extern __shared__ __align__(16) unsigned char NAME[]
+#define DYNAMIC_SHARED(NAME) extern __shared__ __align__(1024) unsigned char NAME[]
 #endif
 
 typedef signed char int8;
@@ -62,11 +62,17 @@ DEVICE float16 to_float16(float x) {
 
 DEVICE float to_float(bfloat16 x) { return __uint_as_float((uint32)x.bits << 16); }
 
-// By integers: one code for every architecture, and NaN keeps its sign as on the CPU.
+// NaN keeps its sign as on the CPU.
 DEVICE bfloat16 to_bfloat16(float x) {
   uint32 bits = __float_as_uint(x);
+#ifdef __CUDA_ARCH__
+  // The conversion of a pair runs at the full rate.
+  uint32 rounded;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(rounded) : "f"(0.0f), "f"(x));
+#else
   uint32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return bfloat16{(uint16)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded)};
+#endif
+  return bfloat16{(uint16)(x != x ? (bits >> 16) | 0x40u : rounded)};
 }
 
 // The four float8 formats: bits of the significand, exponent of the smallest normal number, codes (without sign) of the
@@ -209,6 +215,17 @@ template <int N, class T> DEVICE Vector<T, N> load_vector(const T *p, int count)
   }
   return u.v;
 }
+// The same at an aligned place: all elements or zeros.
+template <int N, class T> DEVICE Vector<T, N> load_whole(const T *p, bool there) {
+  typedef Access<T, N> A;
+  union { Vector<T, N> v; typename A::Type chunk[A::COUNT]; } u;
+#pragma unroll
+  for (int i = 0; i < A::COUNT; ++i) {
+    u.chunk[i] = typename A::Type{};
+    if (there) u.chunk[i] = reinterpret_cast<const typename A::Type *>(p)[i];
+  }
+  return u.v;
+}
 template <int N, class T> DEVICE void store_vector(T *p, const Vector<T, N> &v, int count) {
   typedef Access<T, N> A;
   if (count >= N && A::aligned(p)) {
@@ -220,6 +237,12 @@ template <int N, class T> DEVICE void store_vector(T *p, const Vector<T, N> &v, 
 #pragma unroll
     for (int i = 0; i < N; ++i) if (i < count) p[i] = v.element[i];
   }
+}
+
+// The block's dynamic shared memory.
+DEVICE unsigned char *dynamic_shared() {
+  DYNAMIC_SHARED(memory);
+  return memory;
 }
 
 // ---- Integers of index expressions ---------------------------------------------------------------------------------------

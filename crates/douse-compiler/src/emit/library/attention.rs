@@ -7,11 +7,20 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
+use super::product::{BLOCKS, Put, Side, uses_tensor_cores};
 use crate::emit::names;
 
-const TEMPLATES: &[&str] = &[include_str!("../cuda/product.cuh"), include_str!("../cuda/attention.cuh")];
+const TEMPLATES: &[&str] =
+    &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh"), include_str!("../cuda/attention.cuh")];
+const WARPGROUP_TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/attention.cuh"),
+    include_str!("../cuda/warpgroup.cuh"),
+    include_str!("../cuda/warpgroup_attention.cuh"),
+];
 
-/// Queries of a block and keys of a step, as in the template.
+/// Queries of a block and keys of a step, as in the template without tensor cores.
 const QUERIES: i64 = 16;
 const KEYS: i64 = 32;
 /// Bytes of shared memory that every architecture lets a block have.
@@ -25,6 +34,11 @@ pub(super) fn emit(writer: &mut Writer, attention: &Attention) -> Result<Library
     else {
         return Err(refused("a head size that is known only at run time"));
     };
+    if let (true, Some(form)) =
+        (uses_tensor_cores(writer.dtype(query)?), Form::of(writer, attention, head, head_value)?)
+    {
+        return form.emit(writer, attention);
+    }
     let shared = (QUERIES * head + KEYS * (head + 1) + KEYS * head_value) * width;
     if shared > SHARED {
         return Err(refused(&format!("heads of {head} and {head_value} elements")));
@@ -85,6 +99,211 @@ pub(super) fn emit(writer: &mut Writer, attention: &Attention) -> Result<Library
         scratch: false,
     };
     Ok(one(writer.add(draft)?))
+}
+
+/// How an attention is laid out for tensor cores. Its rows are the queries of all heads that share keys: row r is query r / `group` of head
+/// r % `group` among them.
+struct Form {
+    head: i64,
+    value: i64,
+    group: i64,
+    /// Warps along the rows, 16 each, and warps that share a step's keys.
+    row_warps: i64,
+    key_warps: i64,
+    /// Keys of a step.
+    keys: i64,
+    /// Blocks that each take a part of the keys.
+    parts: i64,
+    /// By the template for warpgroups, whose numbers of rows and keys are fixed.
+    warpgroups: bool,
+    shared: i64,
+}
+
+/// Sums of longer values would take too many registers.
+const LONGEST_VALUE: i64 = 256;
+/// Keys that a block should at least have, and into how many parts they are cut at most.
+const PART: i64 = 128;
+const MOST_PARTS: i64 = 64;
+/// What lengths that are known only at run time are taken for.
+const UNKNOWN: i64 = 1024;
+const THREADS: i64 = 256;
+
+impl Form {
+    /// `None` for what does not fit.
+    fn of(writer: &Writer, attention: &Attention, head: i64, value: i64) -> Result<Option<Form>> {
+        let Attention { query, key, .. } = attention;
+        let (heads, key_heads) = (nth_last(&query.sizes, 2)?, nth_last(&key.sizes, 2)?);
+        let Some(group) = heads.floor_div(key_heads).as_int().filter(|group| *group > 0) else { return Ok(None) };
+        let guess = |size: &Expr| size.as_int().or(writer.indexer.ranges.max(size)).unwrap_or(UNKNOWN).max(1);
+        let matrices = guess(key_heads).saturating_mul(guess(nth_last(&query.sizes, 3)?));
+        let rows = guess(nth_last(&query.sizes, 1)?).saturating_mul(group);
+        let lengths = guess(nth_last(&key.sizes, 1)?);
+        let blocks = |warps: i64| ((rows as u64).div_ceil(16 * warps as u64) as i64).saturating_mul(matrices);
+        let in_chunks = |view: &View, depth: i64| -> Result<bool> {
+            let (row_stride, depth_stride) = (nth_last(&view.strides, 1)?, nth_last(&view.strides, 0)?);
+            let side = Side { rows: nth_last(&view.sizes, 1)?, depth: &Expr::int(depth), row_stride, depth_stride };
+            Ok(side.is_deep(writer.dtype(view)?))
+        };
+        let warpgroups = writer.warpgroups()
+            && blocks(8) >= BLOCKS
+            && (matches!(head, 64 | 128) && matches!(value, 64 | 128))
+            && (in_chunks(key, head)? && in_chunks(&attention.value, value)?);
+        let keys = if warpgroups {
+            128
+        } else if head.max(value) <= 128 {
+            64
+        } else {
+            32
+        };
+        let (row_warps, key_warps) = match () {
+            () if warpgroups => (8, 1),
+            () if keys == 64 && blocks(8) >= 2 * BLOCKS => (8, 1),
+            () if blocks(4) >= BLOCKS => (4, 1),
+            () => (1, keys / 16),
+        };
+        let splittable = key_warps > 1 && blocks(1) <= BLOCKS;
+        let parts = if splittable { (2 * BLOCKS / blocks(1)).min(lengths / PART).clamp(1, MOST_PARTS) } else { 1 };
+        let line = |size: i64| (size + 63) / 64 * 64;
+        let shared = (16 * row_warps * line(head) + 2 * keys * (line(head) + line(value))) * 2;
+        let fits = value <= LONGEST_VALUE && shared <= if warpgroups { writer.shared_limit() } else { SHARED };
+        Ok(fits.then_some(Form { head, value, group, row_warps, key_warps, keys, parts, warpgroups, shared }))
+    }
+
+    fn emit(&self, writer: &mut Writer, attention: &Attention) -> Result<LibraryLaunches> {
+        let Attention { query, key, value, mask, out, scale, causal } = attention;
+        let Form { head, value: head_value, group, row_warps, key_warps, keys, parts, warpgroups, shared } = *self;
+        let element = writer.element(query)?;
+        let (queries, length) = (nth_last(&query.sizes, 1)?, nth_last(&key.sizes, 1)?);
+        let (key_heads, batch) = (nth_last(&key.sizes, 2)?, nth_last(&query.sizes, 3)?);
+        let rows = queries * group;
+        let tiles = rows.ceil_div(&Expr::int(16 * row_warps));
+        let matrices = key_heads * batch;
+        let (rows_text, tiles_text) = (writer.size(&rows), writer.size(&tiles));
+        let at = |view: &View, last: &str| {
+            let head = format!("(key_head * {group} + row % {group})");
+            let query = if group == 1 { "row".to_owned() } else { format!("(row / {group})") };
+            writer.place(view, &["batch".to_owned(), head, query, last.to_owned()])
+        };
+        let coordinates = format!("  const int64 key_head = rest % {0}, batch = rest / {0};\n", writer.size(key_heads));
+        let mut loaders = format!(
+            "  const auto row_at = [=](int64 row, int64 d) -> const {element} * {{ return query + ({}); }};\n  \
+             const auto rows = gathered<{element}, {}, false>(row_at, query + ({}), {rows_text}, {head});\n",
+            at(query, "d"),
+            row_chunks(query, head),
+            writer.size(&query.offset)
+        );
+        for (view, name, argument, depth) in [(key, "keys", "key", head), (value, "values", "value", head_value)] {
+            let (row_stride, depth_stride) = (nth_last(&view.strides, 1)?, nth_last(&view.strides, 0)?);
+            let place = |at: &[&str]| {
+                let at: Vec<String> = ["batch", "key_head"].iter().chain(at).map(|s| (*s).to_owned()).collect();
+                writer.place(view, &at)
+            };
+            if depth_stride.is_int(1) {
+                let side = Side { rows: length, depth: &Expr::int(depth), row_stride, depth_stride };
+                loaders.push_str(&side.loader(writer, view, name, &format!("{argument} + {}", place(&[])))?);
+            } else {
+                loaders.push_str(&format!(
+                    "  const auto {name}_at = [=](int64 i, int64 d) -> const {element} * {{ return {argument} + ({}); }};\n  \
+                     const auto {name} = gathered<{element}, SCATTERED, false>({name}_at, {argument}, {}, {depth});\n",
+                    place(&["i", "d"]),
+                    writer.size(length)
+                ));
+            }
+        }
+        // In powers of 2.
+        let mut score = format!("s *= (float){};", names::float64(*scale * std::f64::consts::LOG2_E));
+        if let Some(mask) = mask {
+            let masked = at(mask, "j");
+            score.push_str(&match writer.dtype(mask)?.is_bool() {
+                true => format!(" if (!load(mask + {masked})) return -INFINITY_F;"),
+                false => format!(" s += load(mask + {masked}) * LOG2_E;"),
+            });
+        }
+        // The longest rows of a causal product first.
+        let tile =
+            if *causal { format!("{tiles_text} - 1 - rest % {tiles_text}") } else { format!("rest % {tiles_text}") };
+        let mut body = format!(
+            "  int64 rest = blockIdx.x;\n  const int64 tile = {tile};\n  rest /= {tiles_text};\n{coordinates}{loaders}  \
+             const auto score = [=](int64 row, int64 j, float s) {{ {score} return s; }};\n"
+        );
+        let put = Put {
+            setup: String::new(),
+            place: format!("out + ({})", at(out, "column")),
+            stride: Some(writer.size(nth_last(&out.strides, 0)?)),
+            bias: None,
+        };
+        let call = |begin: &str, end: &str, out: &str| {
+            if warpgroups {
+                return format!(
+                    "  warpgroup_attention<{element}, {head}, {head_value}, {causal}, {group}>(tile * 128, {end}, rows, keys, values, \
+                     score, {out});\n"
+                );
+            }
+            format!(
+                "  mma_attention<{element}, {head}, {head_value}, {row_warps}, {key_warps}, {keys}, {causal}, {group}>(tile * {}, {begin}, {end}, \
+                 rows, keys, values, score, {out});\n",
+                16 * row_warps
+            )
+        };
+        let mut arguments = vec![
+            Argument { name: "query", view: query, written: false },
+            Argument { name: "key", view: key, written: false },
+            Argument { name: "value", view: value, written: false },
+        ];
+        arguments.extend(mask.iter().map(|mask| Argument { name: "mask", view: mask, written: false }));
+        arguments.push(Argument { name: "out", view: out, written: true });
+        let draft = |name, arguments, body, grid, threads: i64, shared: i64| Draft {
+            name,
+            templates: if warpgroups { WARPGROUP_TEMPLATES } else { TEMPLATES },
+            arguments,
+            sizes: vec![],
+            body,
+            grid,
+            threads: threads as u32,
+            shared: shared as u32,
+            scratch: parts > 1,
+        };
+        let threads = 32 * row_warps * key_warps;
+        let length_text = writer.size(length);
+        if parts == 1 {
+            body.push_str(&put.declare("row", ""));
+            body.push_str(&call("0", &length_text, "divided(put)"));
+            let grid = [&tiles * &matrices, Expr::int(1), Expr::int(1)];
+            return Ok(one(writer.add(draft("attention", arguments, body, grid, threads, shared))?));
+        }
+        // Whole steps a part.
+        let part = (&length.ceil_div(&Expr::int(parts * keys))) * keys;
+        let all_rows = &matrices * &rows;
+        let (part_text, all_rows_text) = (writer.size(&part), writer.size(&all_rows));
+        body.push_str(&format!(
+            "  const int64 begin = blockIdx.y * {part_text}, end = smaller<int64>(begin + {part_text}, {length_text});\n  \
+             float *lines = static_cast<float *>(scratch) + (blockIdx.y * {all_rows_text} + rest * {rows_text}) * {line};\n{}",
+            call("begin", "end", &format!("Part<{head_value}>{{lines}}")),
+            line = head_value + 2,
+        ));
+        let head = format!("const int64 rest = all / {rows_text}, row = all % {rows_text};\n{coordinates}");
+        let join = format!(
+            "{}  join_parts<{head_value}>(blockIdx.x * {THREADS}ll + threadIdx.x, {all_rows_text}, {parts}, \
+             static_cast<const float *>(scratch), put);\n",
+            put.declare("all", &head)
+        );
+        let pairs = (head_value + 1) / 2;
+        let grid = [&tiles * &matrices, Expr::int(parts), Expr::int(1)];
+        let join_grid = [(&all_rows * pairs).ceil_div(&Expr::int(THREADS)), Expr::int(1), Expr::int(1)];
+        let launches = vec![
+            writer.add(draft("attention", arguments.clone(), body, grid, threads, shared))?,
+            writer.add(draft("join_parts", arguments, join, join_grid, THREADS, 0))?,
+        ];
+        Ok(LibraryLaunches { launches, scratch: &all_rows * (parts * (head_value + 2) * 4), count: None })
+    }
+}
+
+/// How the elements of query rows lie, in the templates' words.
+fn row_chunks(query: &View, head: i64) -> &'static str {
+    let mut strides = query.strides.iter().rev();
+    let adjacent = strides.next().is_some_and(|stride| stride.is_int(1));
+    let aligned = strides.all(|stride| stride.modulo(&Expr::int(8)).is_int(0));
+    if adjacent && aligned && head % 8 == 0 { "WHOLE" } else { "SCATTERED" }
 }
 
 fn refused(what: &str) -> Error {

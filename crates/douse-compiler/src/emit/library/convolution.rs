@@ -1,180 +1,277 @@
-//! Convolutions, as products whose second operand is the input's windows.
+//! Convolutions, as products of the filters and the input's windows.
 
 use douse_core::sym::Expr;
-use douse_core::{DType, Error, Result};
+use douse_core::{Error, Result};
 use douse_program::library::{Convolution, View};
 use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer};
-use super::matmul::TEMPLATES;
 use super::one;
+use super::product::{self, Product, Put, Side, TEMPLATES};
 
 /// Output channels of a group from which tiles are worth it.
 const TILED: i64 = 8;
 const THREADS: i64 = 256;
+/// Elements of a chunk that templates fetch at once, at most.
+const CHUNK: i64 = 8;
 
 pub(super) fn emit(writer: &mut Writer, convolution: &Convolution) -> Result<LibraryLaunches> {
-    let Convolution { input, weight, bias, out, groups, transposed, .. } = convolution;
-    let (element, register) = (writer.element(out)?, writer.register(out)?);
+    let Convolution { input, weight, bias, out, groups, .. } = convolution;
     let [batch, out_channels, spatial @ ..] = out.sizes.as_slice() else {
         return Err(Error::internal("a convolution of too few dimensions"));
     };
-    let [_, channels, extent @ ..] = input.sizes.as_slice() else {
-        return Err(Error::internal("a convolution of too few dimensions"));
+    let channels = input.sizes.get(1).ok_or_else(|| Error::internal("a convolution of too few dimensions"))?;
+    let groups = Expr::int(*groups);
+    let shape = Shape {
+        batch,
+        spatial,
+        group_out: out_channels.floor_div(&groups),
+        group_in: channels.floor_div(&groups),
+        channels_last: input.strides.get(1).is_some_and(|stride| stride.is_int(1)),
+        index: index_type(writer, convolution),
     };
-    let kernel = weight.sizes.get(2..).unwrap_or_default();
-    let groups_size = Expr::int(*groups);
-    let (group_out, group_in) = (out_channels.floor_div(&groups_size), channels.floor_div(&groups_size));
     let positions = batch * &Expr::product(spatial);
-    let depth = &group_in * &Expr::product(kernel);
-    // Numbers of elements that fit 32 bits keep every index in 32 bits.
-    let elements =
-        [&input.sizes, &out.sizes, &weight.sizes].map(|sizes| writer.indexer.ranges.max(&Expr::product(sizes)));
-    let narrow = elements.iter().all(|most| most.is_some_and(|most| most < 1 << 30));
-    let index = if narrow { "int" } else { "int64" };
-
-    // The tap: channel of the group and coordinates in the kernel.
-    let mut tap_sizes = vec![group_in.clone()];
-    tap_sizes.extend(kernel.iter().cloned());
-    let (tap, tap_at) = writer.split("tap", "t", &tap_sizes);
-    let mut position_sizes = vec![batch.clone()];
-    position_sizes.extend(spatial.iter().cloned());
-    let (position, position_at) = writer.split("position", "p", &position_sizes);
-    let flat = |text: &str| text.replace("\n  ", " ").trim().to_owned();
-
-    let mut window = String::new();
-    let mut at = vec!["p0".to_owned(), format!("(group * {} + t0)", writer.size(&group_in))];
-    for (d, size) in extent.iter().enumerate() {
-        let (p, t) = (nth(&position_at, d + 1)?, nth(&tap_at, d + 1)?);
-        let (stride, dilation) = (number(&convolution.stride, d)?, number(&convolution.dilation, d)?);
-        let padding = convolution.padding.get(d).ok_or_else(|| Error::internal("a padding is missing"))?;
-        let (padding, size) = (writer.size(padding), writer.size(size));
-        if *transposed {
-            window.push_str(&format!(" const auto y{d} = {p} + {padding} - {t} * {dilation};"));
-            window.push_str(&format!(" if (y{d} < 0 || y{d} % {stride} != 0) return {element}{{}};"));
-            window.push_str(&format!(" const auto x{d} = y{d} / {stride};"));
-            window.push_str(&format!(" if (x{d} >= {size}) return {element}{{}};"));
-        } else {
-            window.push_str(&format!(" const auto x{d} = {p} * {stride} - {padding} + {t} * {dilation};"));
-            window.push_str(&format!(" if (x{d} < 0 || x{d} >= {size}) return {element}{{}};"));
-        }
-        at.push(format!("x{d}"));
-    }
-    let windows = format!(
-        "  const auto window = [=](int64 row, int64 k) -> {element} {{ {index} position = ({index})row, tap = ({index})k; {} {}{window} return input[{}]; }};\n",
-        flat(&position),
-        flat(&tap),
-        writer.place(input, &at)
-    );
-    let weights = weights(writer, convolution, &group_out, &group_in, &depth, index)?;
-    let channel = format!("(group * {} + channel)", writer.size(&group_out));
-    let mut out_at = vec![nth(&position_at, 0)?, channel.clone()];
-    out_at.extend(position_at.iter().skip(1).cloned());
-    let added = match bias {
-        Some(bias) => format!(" x = op_add(x, load(bias + {}));", writer.place(bias, std::slice::from_ref(&channel))),
-        None => String::new(),
-    };
-    let store = format!(
-        "  const auto put = [=](int64 channel, int64 row, {register} x) {{ {index} position = ({index})row; {}{added} store(out + {}, x); }};\n",
-        flat(&position),
-        writer.place(out, &out_at)
-    );
-    let (group_out_text, positions_text, depth_text) =
-        (writer.size(&group_out), writer.size(&positions), writer.size(&depth));
-    let right = format!("computed<{element}>(window, {positions_text}, {depth_text})");
-    let (body, grid) = if group_out.as_int().is_some_and(|channels| channels < TILED) {
-        let total = &(&positions * &group_out) * &groups_size;
-        let body = format!(
-            "  int64 rest = blockIdx.x * {THREADS}ll + threadIdx.x;\n  if (rest >= {}) return;\n  \
-             const int64 row = rest % {positions_text};\n  rest /= {positions_text};\n  \
-             const int64 channel = rest % {group_out_text}, group = rest / {group_out_text};\n{windows}{weights}{store}  \
-             {register} sum = 0;\n  \
-             for (int64 k = 0; k < {depth_text}; ++k) sum = multiply_add(Element<{element}>::load(left.at(channel, k)), \
-             Element<{element}>::load(window(row, k)), sum);\n  put(channel, row, sum);\n",
-            writer.size(&total)
-        );
-        (body, total.ceil_div(&Expr::int(THREADS)))
-    } else {
-        let cores = matches!(writer.dtype(out)?, DType::F16 | DType::BF16);
-        let tile = Expr::int(64);
-        let (tiles_m, tiles_n) = (group_out.ceil_div(&tile), positions.ceil_div(&tile));
-        let template = if cores { "mma_product<64, 64>" } else { "tile_product" };
-        let body = format!(
-            "  int64 tile = blockIdx.x;\n  const int64 tile_m = tile % {0};\n  tile /= {0};\n  \
-             const int64 tile_n = tile % {1}, group = tile / {1};\n{windows}{weights}{store}  \
-             {template}(tile_m, tile_n, {depth_text}, left, {right}, put);\n",
-            writer.size(&tiles_m),
-            writer.size(&tiles_n),
-        );
-        (body, &(&tiles_m * &tiles_n) * &groups_size)
-    };
+    let depth = &shape.group_in * &Expr::product(weight.sizes.get(2..).unwrap_or_default());
     let mut arguments = vec![
         Argument { name: "input", view: input, written: false },
         Argument { name: "weight", view: weight, written: false },
     ];
     arguments.extend(bias.iter().map(|bias| Argument { name: "bias", view: bias, written: false }));
     arguments.push(Argument { name: "out", view: out, written: true });
-    let launch = writer.add(Draft {
+    // Results are neighbours along the columns: they should be neighbours in memory.
+    let out_last = out.strides.get(1).is_some_and(|stride| stride.is_int(1));
+    let window = window(writer, convolution, &shape)?;
+    if shape.group_out.as_int().is_some_and(|channels| channels < TILED) {
+        return direct(writer, convolution, &shape, arguments, &window, out_last);
+    }
+    let (windows_name, filters_name) = if out_last { ("left", "right") } else { ("right", "left") };
+    let element = writer.element(input)?;
+    let start = format!(
+        "input + ({} + rest * {} * {})",
+        writer.size(&input.offset),
+        writer.size(&shape.group_in),
+        writer.size(input.strides.get(1).unwrap_or(&Expr::int(0)))
+    );
+    let adjacent_rows = !shape.channels_last && input.strides.last().is_some_and(|stride| stride.is_int(1));
+    let windows = format!(
+        "  const auto {windows_name} = gathered<{element}, {}, {adjacent_rows}>(window, {start}, {}, {});\n",
+        window_chunks(input, &shape),
+        writer.size(&positions),
+        writer.size(&depth)
+    );
+    let filters = filters(writer, convolution, &shape, &depth, filters_name)?;
+    let (rows, columns) =
+        if out_last { (positions, shape.group_out.clone()) } else { (shape.group_out.clone(), positions) };
+    let product = Product {
         name: "convolution",
-        templates: TEMPLATES,
+        dtype: writer.dtype(out)?,
         arguments,
         sizes: convolution.padding.clone(),
-        body,
-        grid: [grid, Expr::int(1), Expr::int(1)],
-        threads: THREADS as u32,
-        shared: 0,
-        scratch: false,
-    })?;
-    Ok(one(launch))
+        batch: groups,
+        rows,
+        columns,
+        depth,
+        deep: window_chunks(input, &shape) == "WHOLE" && !filters.contains("SCATTERED"),
+        coordinates: String::new(),
+        operands: window + &windows + &filters,
+        put: put(writer, convolution, &shape, out_last)?,
+    };
+    product::emit(writer, product)
 }
 
-/// The weights of a group as the rows (output channels) of a matrix over taps.
-fn weights(
-    writer: &Writer,
-    convolution: &Convolution,
-    group_out: &Expr,
-    group_in: &Expr,
-    depth: &Expr,
-    index: &str,
-) -> Result<String> {
-    let weight = &convolution.weight;
-    let element = writer.element(weight)?;
-    let (rows, depth_text) = (writer.size(group_out), writer.size(depth));
-    if !convolution.transposed && dense(weight) {
-        let first = writer.place(weight, &[format!("group * {rows}")]);
-        let stride = weight.strides.first().map_or_else(|| "0".to_owned(), |stride| writer.size(stride));
-        return Ok(format!(
-            "  const Strided<{element}> left{{weight + {first}, {rows}, {depth_text}, {stride}, 1}};\n"
-        ));
+/// What the parts of the text have in common. In them, `rest` is the group.
+struct Shape<'a> {
+    batch: &'a Expr,
+    spatial: &'a [Expr],
+    group_out: Expr,
+    group_in: Expr,
+    /// The input's channels are neighbours: then they run fastest along the depth.
+    channels_last: bool,
+    /// The type of places.
+    index: &'static str,
+}
+
+/// Numbers of elements that fit 32 bits keep every index in 32 bits.
+fn index_type(writer: &Writer, convolution: &Convolution) -> &'static str {
+    let all = [&convolution.input, &convolution.out, &convolution.weight];
+    let narrow = all
+        .iter()
+        .all(|view| writer.indexer.ranges.max(&Expr::product(&view.sizes)).is_some_and(|most| most < 1 << 30));
+    if narrow { "int" } else { "int64" }
+}
+
+impl Shape<'_> {
+    /// Statements that split a tap, a count along the depth, and its coordinates: channel of the group, then place in the kernel.
+    fn split_tap(&self, writer: &Writer, weight: &View) -> Result<(String, Vec<String>)> {
+        let mut sizes: Vec<Expr> = weight.sizes.get(2..).unwrap_or_default().to_vec();
+        let channel = if self.channels_last { sizes.len() } else { 0 };
+        sizes.insert(channel, self.group_in.clone());
+        let (text, mut at) = writer.split("tap", "t", &sizes);
+        let channel = at.remove(channel);
+        at.insert(0, channel);
+        Ok((flat(&text), at))
     }
-    let kernel = weight.sizes.get(2..).unwrap_or_default();
-    let mut tap_sizes = vec![group_in.clone()];
-    tap_sizes.extend(kernel.iter().cloned());
-    let (tap, tap_at) = writer.split("tap", "t", &tap_sizes);
-    let (first, second) = match convolution.transposed {
-        true => (format!("(group * {} + t0)", writer.size(group_in)), "row".to_owned()),
-        false => (format!("(group * {rows} + row)"), "t0".to_owned()),
-    };
-    let mut at = vec![first, second];
-    at.extend(tap_at.into_iter().skip(1));
+
+    fn split_position(&self, writer: &Writer) -> (String, Vec<String>) {
+        let mut sizes = vec![self.batch.clone()];
+        sizes.extend(self.spatial.iter().cloned());
+        let (text, at) = writer.split("position", "p", &sizes);
+        (flat(&text), at)
+    }
+}
+
+fn flat(text: &str) -> String {
+    text.replace("\n  ", " ").trim().to_owned()
+}
+
+/// `window(row, k)`: where the input's element for an output position and a tap lies; null in the padding.
+fn window(writer: &Writer, convolution: &Convolution, shape: &Shape) -> Result<String> {
+    let Convolution { input, weight, transposed, .. } = convolution;
+    let (tap, tap_at) = shape.split_tap(writer, weight)?;
+    let (position, position_at) = shape.split_position(writer);
+    let mut places = String::new();
+    let mut at = vec!["p0".to_owned(), format!("(rest * {} + {})", writer.size(&shape.group_in), nth(&tap_at, 0)?)];
+    for (d, size) in input.sizes.iter().skip(2).enumerate() {
+        let (p, t) = (nth(&position_at, d + 1)?, nth(&tap_at, d + 1)?);
+        let (stride, dilation) = (number(&convolution.stride, d)?, number(&convolution.dilation, d)?);
+        let padding = convolution.padding.get(d).ok_or_else(|| Error::internal("a padding is missing"))?;
+        let (padding, size) = (writer.size(padding), writer.size(size));
+        if *transposed {
+            places.push_str(&format!(" const auto y{d} = {p} + {padding} - {t} * {dilation};"));
+            places.push_str(&format!(" if (y{d} < 0 || y{d} % {stride} != 0) return nullptr;"));
+            places.push_str(&format!(" const auto x{d} = y{d} / {stride};"));
+            places.push_str(&format!(" if (x{d} >= {size}) return nullptr;"));
+        } else {
+            places.push_str(&format!(" const auto x{d} = {p} * {stride} - {padding} + {t} * {dilation};"));
+            places.push_str(&format!(" if (x{d} < 0 || x{d} >= {size}) return nullptr;"));
+        }
+        at.push(format!("x{d}"));
+    }
+    let (element, index) = (writer.element(input)?, shape.index);
     Ok(format!(
-        "  const auto filter = [=](int64 row, int64 k) {{ {index} tap = ({index})k; {} return weight[{}]; }};\n  \
-         const auto left = computed<{element}>(filter, {rows}, {depth_text});\n",
-        tap.replace("\n  ", " ").trim(),
-        writer.place(weight, &at)
+        "  const auto window = [=](int64 row, int64 k) -> const {element} * {{ {index} position = ({index})row, tap = ({index})k; \
+         {position} {tap}{places} return input + ({}); }};\n",
+        writer.place(input, &at)
     ))
 }
 
-/// Whether all dimensions but the first are dense in row-major order.
-fn dense(view: &View) -> bool {
+/// How the windows' elements lie along the depth, in the templates' words.
+fn window_chunks(input: &View, shape: &Shape) -> &'static str {
+    let chunk = Expr::int(CHUNK);
+    let mut others = input.strides.iter().enumerate().filter(|(d, _)| *d != 1);
+    let aligned = shape.channels_last
+        && shape.group_in.modulo(&chunk).is_int(0)
+        && others.all(|(_, stride)| stride.modulo(&chunk).is_int(0));
+    if aligned { "WHOLE" } else { "SCATTERED" }
+}
+
+/// The declaration of the loader of the filters: its rows are the group's output channels, its depth the taps.
+fn filters(writer: &Writer, convolution: &Convolution, shape: &Shape, depth: &Expr, name: &str) -> Result<String> {
+    let weight = &convolution.weight;
+    let rows = writer.size(&shape.group_out);
+    if !convolution.transposed && dense(weight, shape.channels_last) {
+        let row_stride = weight.strides.first().cloned().unwrap_or_else(|| Expr::int(0));
+        let side = Side { rows: &shape.group_out, depth, row_stride: &row_stride, depth_stride: &Expr::int(1) };
+        let start =
+            format!("weight + ({} + rest * {rows} * {})", writer.size(&weight.offset), writer.size(&row_stride));
+        return side.loader(writer, weight, name, &start);
+    }
+    let (tap, mut at) = shape.split_tap(writer, weight)?;
+    let channel = nth(&at, 0)?;
+    let (first, second) = match convolution.transposed {
+        true => (format!("(rest * {} + {channel})", writer.size(&shape.group_in)), "row".to_owned()),
+        false => (format!("(rest * {rows} + row)"), channel),
+    };
+    at.splice(0..1, [first, second]);
+    let (element, index) = (writer.element(weight)?, shape.index);
+    Ok(format!(
+        "  const auto filter = [=](int64 row, int64 k) -> const {element} * {{ {index} tap = ({index})k; {tap} return weight + ({}); }};\n  \
+         const auto {name} = gathered<{element}, SCATTERED, false>(filter, weight, {rows}, {});\n",
+        writer.place(weight, &at),
+        writer.size(depth)
+    ))
+}
+
+/// Whether all dimensions but the first are dense, in row-major order or with the channels last.
+fn dense(view: &View, channels_last: bool) -> bool {
+    let mut dims: Vec<(&Expr, &Expr)> = view.sizes.iter().zip(&view.strides).skip(1).collect();
+    if channels_last && !dims.is_empty() {
+        dims.rotate_left(1);
+    }
     let mut expected = Expr::int(1);
-    for (size, stride) in view.sizes.iter().zip(&view.strides).skip(1).rev() {
+    for (size, stride) in dims.into_iter().rev() {
         if *stride != expected && !size.is_int(1) {
             return false;
         }
         expected = &expected * size;
     }
     true
+}
+
+/// Where results go: rows are positions where the output's channels are neighbours (`out_last`), else channels.
+fn put(writer: &Writer, convolution: &Convolution, shape: &Shape, out_last: bool) -> Result<Put> {
+    let Convolution { bias, out, .. } = convolution;
+    let (position, position_at) = shape.split_position(writer);
+    let (position_from, channel) = if out_last { ("row", "column") } else { ("column", "row") };
+    let channel = format!("(rest * {} + {channel})", writer.size(&shape.group_out));
+    let mut at = vec![nth(&position_at, 0)?, channel.clone()];
+    at.extend(position_at.iter().skip(1).cloned());
+    let index = shape.index;
+    Ok(Put {
+        setup: format!("{index} position = ({index}){position_from}; {position}"),
+        place: format!("out + ({})", writer.place(out, &at)),
+        stride: out_last.then(|| "1".to_owned()),
+        bias: bias.as_ref().map(|bias| format!("load(bias + {})", writer.place(bias, std::slice::from_ref(&channel)))),
+    })
+}
+
+/// A thread an output element: for depthwise convolutions, and groups of few channels.
+fn direct(
+    writer: &mut Writer,
+    convolution: &Convolution,
+    shape: &Shape,
+    arguments: Vec<Argument>,
+    window: &str,
+    out_last: bool,
+) -> Result<LibraryLaunches> {
+    let out = &convolution.out;
+    let (element, register) = (writer.element(out)?, writer.register(out)?);
+    let positions = shape.batch * &Expr::product(shape.spatial);
+    let depth = &shape.group_in * &Expr::product(convolution.weight.sizes.get(2..).unwrap_or_default());
+    let channels = &shape.group_out * &Expr::int(convolution.groups);
+    let total = &positions * &channels;
+    let filters = filters(writer, convolution, shape, &depth, "left")?;
+    let put = put(writer, convolution, shape, out_last)?.declare("row", "");
+    let (group_out, positions, channels) =
+        (writer.size(&shape.group_out), writer.size(&positions), writer.size(&channels));
+    // Threads that are neighbours take elements that are.
+    let decode = match out_last {
+        true => format!("const int64 all = rest % {channels}, position = rest / {channels};"),
+        false => format!("const int64 position = rest % {positions}, all = rest / {positions};"),
+    };
+    let (row, column) = if out_last { ("position", "channel") } else { ("channel", "position") };
+    let body = format!(
+        "  int64 rest = blockIdx.x * {THREADS}ll + threadIdx.x;\n  if (rest >= {}) return;\n  {decode}\n  \
+         const int64 channel = all % {group_out};\n  rest = all / {group_out};\n{window}{filters}{put}  \
+         Run<{register}, 1> run = {{{{({register})0}}}};\n  \
+         for (int64 k = 0; k < {}; ++k) {{\n    const {element} *p = window(position, k);\n    \
+         if (p) run.x[0] = multiply_add(Element<{element}>::load(left.at(channel, k)), load(p), run.x[0]);\n  }}\n  \
+         put({row}, {column}, run, 1);\n",
+        writer.size(&total),
+        writer.size(&depth),
+    );
+    let launch = writer.add(Draft {
+        name: "convolution",
+        templates: TEMPLATES,
+        arguments,
+        sizes: convolution.padding.clone(),
+        body,
+        grid: [total.ceil_div(&Expr::int(THREADS)), Expr::int(1), Expr::int(1)],
+        threads: THREADS as u32,
+        shared: 0,
+        scratch: false,
+    })?;
+    Ok(one(launch))
 }
 
 fn nth(list: &[String], k: usize) -> Result<String> {

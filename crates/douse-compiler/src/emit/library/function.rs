@@ -38,9 +38,9 @@ pub(super) struct Draft<'a> {
 /// Writes functions into modules. Steps whose functions are equal share one.
 pub(super) struct Writer<'a> {
     plan: &'a Plan,
-    /// What the code is for (`sm_90`).
-    pub arch: &'a str,
     pub indexer: Indexer,
+    shared_limit: i64,
+    warpgroups: bool,
     guards: &'a Guards<'a>,
     modules: &'a mut Modules,
     written: HashMap<String, (u32, String)>,
@@ -50,12 +50,23 @@ impl<'a> Writer<'a> {
     pub fn new(
         plan: &'a Plan,
         ranges: &Ranges,
-        arch: &'a str,
+        arch: &str,
         guards: &'a Guards<'a>,
         modules: &'a mut Modules,
     ) -> Writer<'a> {
         let indexer = Indexer { ranges: ranges.clone() };
-        Writer { plan, arch, indexer, guards, modules, written: HashMap::new() }
+        let (shared_limit, warpgroups) = (shared_limit(arch), arch == "sm_90a");
+        Writer { plan, indexer, shared_limit, warpgroups, guards, modules, written: HashMap::new() }
+    }
+
+    /// Bytes of shared memory that a block may have; so many in all, together, may the blocks of a multiprocessor.
+    pub fn shared_limit(&self) -> i64 {
+        self.shared_limit
+    }
+
+    /// Whether warpgroups multiply: on Hopper's `sm_90a` alone.
+    pub fn warpgroups(&self) -> bool {
+        self.warpgroups
     }
 
     pub fn dtype(&self, view: &View) -> Result<DType> {
@@ -173,6 +184,16 @@ impl<'a> Writer<'a> {
         };
         Ok(LibraryLaunch { launch, buffers: draft.arguments.iter().map(|a| a.view.buffer).collect() })
     }
+}
+
+/// CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". PTX runs on every architecture, so it gets the least.
+fn shared_limit(arch: &str) -> i64 {
+    let kilobytes = match arch.strip_prefix("sm_").map(|rest| rest.trim_end_matches(['a', 'f'])) {
+        Some("80" | "87") => 163,
+        Some("90" | "100" | "101" | "103" | "110") => 227,
+        _ => 99,
+    };
+    kilobytes * 1024
 }
 
 /// The last size or stride but `from_end`.

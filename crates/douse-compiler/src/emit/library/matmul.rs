@@ -7,117 +7,109 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
+use super::product::{self, BLOCKS, Product, Put, Side};
 
-pub(super) const TEMPLATES: &[&str] = &[include_str!("../cuda/product.cuh")];
+/// Those of products with few rows.
+const TEMPLATES: &[&str] =
+    &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh"), include_str!("../cuda/thin.cuh")];
 
 /// As many rows (or columns) or fewer make a product that is bound by reading the other operand.
 const THIN: i64 = 16;
-/// Tiles that should at least be there, for every multiprocessor to have one.
-const TILES: i64 = 132;
 
 pub(super) fn emit(writer: &mut Writer, a: &View, b: &View, out: &View) -> Result<LibraryLaunches> {
     let dtype = writer.dtype(out)?;
-    let (m, n, k) = (nth_last(&out.sizes, 1)?, nth_last(&out.sizes, 0)?, nth_last(&a.sizes, 0)?);
+    let (m, n, depth) = (nth_last(&out.sizes, 1)?, nth_last(&out.sizes, 0)?, nth_last(&a.sizes, 0)?);
     let leading = out.sizes.get(..out.sizes.len().saturating_sub(2)).unwrap_or_default();
-    let batch = Expr::product(leading);
-    let element = writer.element(out)?;
-    let register = writer.register(out)?;
-    let arguments = vec![
-        Argument { name: "a", view: a, written: false },
-        Argument { name: "b", view: b, written: false },
-        Argument { name: "out", view: out, written: true },
-    ];
-    let (split, coordinates) = writer.split("tile", "batch", leading);
-    // [m, k] and [n, k], as templates see their operands.
-    let a_text = format!(
-        "const Strided<{element}> left{{a + {}, {}, {}, {}, {}}};",
-        writer.place(a, &coordinates),
-        writer.size(m),
-        writer.size(k),
-        writer.size(nth_last(&a.strides, 1)?),
-        writer.size(nth_last(&a.strides, 0)?)
-    );
-    let b_text = format!(
-        "const Strided<{element}> right{{b + {}, {}, {}, {}, {}}};",
-        writer.place(b, &coordinates),
-        writer.size(n),
-        writer.size(k),
-        writer.size(nth_last(&b.strides, 0)?),
-        writer.size(nth_last(&b.strides, 1)?)
-    );
-    let place = |i: &str, j: &str| {
-        let mut at = coordinates.clone();
-        at.extend([i.to_owned(), j.to_owned()]);
-        writer.place(out, &at)
-    };
-    let store =
-        |i: &str, j: &str| format!("[=](int64 i, int64 j, {register} x) {{ store(out + {}, x); }}", place(i, j));
+    let (a_strides, b_strides) =
+        ((nth_last(&a.strides, 1)?, nth_last(&a.strides, 0)?), (nth_last(&b.strides, 1)?, nth_last(&b.strides, 0)?));
+    let left = (a, "a", Side { rows: m, depth, row_stride: a_strides.0, depth_stride: a_strides.1 });
+    let right = (b, "b", Side { rows: n, depth, row_stride: b_strides.1, depth_stride: b_strides.0 });
     let float = dtype.is_float() && dtype.size() > 1;
-    let few = |size: &Expr| size.as_int().filter(|size| (1..=THIN).contains(size));
-    let contiguous = |view: &View, from_end| Ok(nth_last(&view.strides, from_end)?.is_int(1));
-    let mut grid = [Expr::int(1), Expr::int(1), Expr::int(1)];
-    let (body, threads) = match (few(m), few(n)) {
-        (Some(rows), _) if float && contiguous(b, 1)? => {
-            let parts = parts(n);
-            grid[0] = &batch * n;
-            let call = format!("thin_product<{rows}, {parts}>(column, left, right, {});", store("i", "j"));
-            (head(writer, n, &split, &a_text, &b_text) + &format!("  {call}\n"), 32 * parts)
-        }
-        (_, Some(columns)) if float && contiguous(a, 0)? => {
-            let parts = parts(m);
-            grid[0] = &batch * m;
-            let call = format!("thin_product<{columns}, {parts}>(column, right, left, {});", store("j", "i"));
-            (head(writer, m, &split, &a_text, &b_text) + &format!("  {call}\n"), 32 * parts)
-        }
-        _ => {
-            let cores = matches!(dtype, DType::F16 | DType::BF16);
-            let count = |tile: i64| &(&m.ceil_div(&Expr::int(tile)) * &n.ceil_div(&Expr::int(tile))) * &batch;
-            let small = !cores || count(128).as_int().is_some_and(|tiles| tiles < TILES);
-            let tile = if small { 64 } else { 128 };
-            grid[0] = count(tile);
-            let template = if cores { format!("mma_product<{tile}, {tile}>") } else { "tile_product".to_owned() };
-            let mut body = String::from("  int64 tile = blockIdx.x;\n");
-            for (name, size) in [("m", m), ("n", n)] {
-                let tiles = writer.size(&size.ceil_div(&Expr::int(tile)));
-                body.push_str(&format!("  const int64 tile_{name} = tile % {tiles};\n  tile /= {tiles};\n"));
-            }
-            body.push_str(&format!("{split}  {a_text}\n  {b_text}\n"));
-            body.push_str(&format!(
-                "  {template}(tile_m, tile_n, {}, left, right, {});\n",
-                writer.size(k),
-                store("i", "j")
-            ));
-            (body, 256)
-        }
+    let thin = |rows: &Side, other: &Side| float && few(writer, dtype, rows.rows) && other.depth_stride.is_int(1);
+    let (thin, turned) = match (thin(&left.2, &right.2), thin(&right.2, &left.2)) {
+        (true, _) => (true, false),
+        (_, true) => (true, true),
+        // Results are neighbours along the columns: they should be neighbours in memory.
+        _ => (false, !nth_last(&out.strides, 0)?.is_int(1) && nth_last(&out.strides, 1)?.is_int(1)),
     };
-    let sizes = vec![];
+    let (left, right) = if turned { (right, left) } else { (left, right) };
+    let (coordinates, batch_at) = writer.split("rest", "batch", leading);
+    let mut operands = String::new();
+    for ((view, argument, side), name) in [(&left, "left"), (&right, "right")] {
+        let start = format!("{argument} + {}", writer.place(view, &batch_at));
+        operands.push_str(&side.loader(writer, view, name, &start)?);
+    }
+    let mut at = batch_at;
+    at.extend(if turned { ["column", "row"] } else { ["row", "column"] }.map(str::to_owned));
+    let put = Put {
+        setup: String::new(),
+        place: format!("out + ({})", writer.place(out, &at)),
+        stride: Some(writer.size(nth_last(&out.strides, usize::from(turned))?)),
+        bias: None,
+    };
+    let product = Product {
+        name: "matmul",
+        dtype,
+        arguments: vec![
+            Argument { name: "a", view: a, written: false },
+            Argument { name: "b", view: b, written: false },
+            Argument { name: "out", view: out, written: true },
+        ],
+        sizes: vec![],
+        batch: Expr::product(leading),
+        rows: left.2.rows.clone(),
+        columns: right.2.rows.clone(),
+        depth: depth.clone(),
+        deep: [&left, &right].iter().all(|(_, _, side)| side.is_deep(dtype)),
+        coordinates,
+        operands,
+        put,
+    };
+    if thin { emit_thin(writer, product) } else { product::emit(writer, product) }
+}
+
+/// Whether there are so few rows. The template without tensor cores has their number as a constant.
+fn few(writer: &Writer, dtype: DType, rows: &Expr) -> bool {
+    let most = match product::uses_tensor_cores(dtype) {
+        true => writer.indexer.ranges.max(rows),
+        false => rows.as_int(),
+    };
+    most.is_some_and(|most| (1..=THIN).contains(&most))
+}
+
+fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
+    let Product { dtype, arguments, batch, rows, columns, depth, coordinates, operands, put, .. } = product;
+    let most_rows = writer.indexer.ranges.max(&rows).unwrap_or(THIN);
+    let all_columns = (&batch * &columns).as_int().unwrap_or(0);
+    let depth = depth.as_int().unwrap_or(1024);
+    let warps = |step: i64, most: i64| (depth / step).clamp(2, most).ilog2();
+    let (template, width, threads) = if product::uses_tensor_cores(dtype) {
+        // So many warps that each multiprocessor has its 32.
+        let warps = 1 << warps(128, (32 * 8 * BLOCKS / all_columns.max(1)).clamp(4, 16));
+        let row_sets = if most_rows > 8 { 2 } else { 1 };
+        (format!("thin_mma_product<{row_sets}, 1, {warps}>"), 8, 32 * warps)
+    } else {
+        let width = if all_columns >= 4 * 8 * BLOCKS { 2 } else { 1 };
+        let warps = 1 << warps(512, 8);
+        (format!("thin_product<{most_rows}, {width}, {warps}>"), width, 32 * warps)
+    };
+    let tiles = columns.ceil_div(&Expr::int(width));
+    let tiles_text = writer.size(&tiles);
+    let body = format!(
+        "  int64 rest = blockIdx.x;\n  const int64 first = rest % {tiles_text} * {width};\n  rest /= {tiles_text};\n\
+         {coordinates}{operands}{}  {template}(first, left, right, put);\n",
+        put.declare("row", "")
+    );
     let launch = writer.add(Draft {
         name: "matmul",
         templates: TEMPLATES,
         arguments,
-        sizes,
+        sizes: vec![],
         body,
-        grid,
-        threads,
+        grid: [&batch * &tiles, Expr::int(1), Expr::int(1)],
+        threads: threads as u32,
         shared: 0,
         scratch: false,
     })?;
     Ok(one(launch))
-}
-
-/// What a thin product's function begins with: the column and the batch of its block.
-fn head(writer: &Writer, columns: &Expr, split: &str, a: &str, b: &str) -> String {
-    let columns = writer.size(columns);
-    format!(
-        "  int64 tile = blockIdx.x;\n  const int64 column = tile % {columns};\n  tile /= {columns};\n{split}  {a}\n  {b}\n"
-    )
-}
-
-/// Warps that share a column: more where there are few columns.
-fn parts(columns: &Expr) -> u32 {
-    match columns.as_int() {
-        Some(..2048) => 8,
-        Some(..8192) | None => 4,
-        Some(_) => 2,
-    }
 }

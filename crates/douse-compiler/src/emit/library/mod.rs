@@ -6,6 +6,7 @@ mod function;
 mod linalg;
 mod matmul;
 mod packed;
+mod product;
 mod search;
 mod segment;
 mod sort;
@@ -16,8 +17,8 @@ use douse_program::library::Library;
 use douse_program::plan::Plan;
 use douse_program::target::{LibraryLaunches, library_steps};
 
-use super::Modules;
 use super::guard::Guards;
+use super::{Modules, names};
 use function::Writer;
 
 /// The launches of every library step.

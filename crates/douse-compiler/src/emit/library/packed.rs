@@ -10,7 +10,7 @@ use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
 use crate::emit::names;
 
-const TEMPLATES: &[&str] = &[include_str!("../cuda/product.cuh"), include_str!("../cuda/packed.cuh")];
+const TEMPLATES: &[&str] = &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/packed.cuh")];
 
 /// Query rows of a block, a warp each.
 const ROWS: i64 = 4;
@@ -19,13 +19,12 @@ const THREADS: u32 = 128;
 pub(super) fn emit(writer: &mut Writer, attention: &VarlenAttention) -> Result<LibraryLaunches> {
     let VarlenAttention { query, key, value, cu_seq_q, cu_seq_k, out, scale, window } = attention;
     let dtype = writer.dtype(query)?;
-    let arch = writer.arch;
     if !matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64) {
-        return Err(Error::not_supported(format!("varlen_attn of {dtype} cannot be lowered for {arch}")));
+        return Err(Error::not_supported(format!("varlen_attn of {dtype} cannot be lowered for a GPU")));
     }
     if cu_seq_q.sizes != cu_seq_k.sizes {
         let what = "cu_seq_q and cu_seq_k that are not known to have equal lengths";
-        return Err(Error::not_supported(format!("varlen_attn with {what} cannot be lowered for {arch}")));
+        return Err(Error::not_supported(format!("varlen_attn with {what} cannot be lowered for a GPU")));
     }
     let register = writer.register(query)?;
     let (tokens, heads, head_size) =

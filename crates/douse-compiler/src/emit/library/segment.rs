@@ -35,8 +35,7 @@ pub(super) fn emit(
     let supported = matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
         && matches!(op, Combine::Sum | Combine::Prod | Combine::Min | Combine::Max);
     if !supported {
-        let arch = writer.arch;
-        return Err(Error::not_supported(format!("segment_reduce of {dtype} with {op} cannot be lowered for {arch}")));
+        return Err(Error::not_supported(format!("segment_reduce of {dtype} with {op} cannot be lowered for a GPU")));
     }
     let register = writer.register(src)?;
     let Some(axis) = offsets.sizes.len().checked_sub(1).filter(|axis| *axis < src.sizes.len()) else {

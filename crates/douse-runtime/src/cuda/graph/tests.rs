@@ -38,8 +38,8 @@ fn calls_warm_up_then_one_is_recorded_and_later_ones_replay() {
     let report = method.cuda_graph_report().unwrap();
     assert_eq!((report.plain_calls, report.recordings, report.replays), (3, 1, 3));
     assert_eq!((report.shapes, report.patched_nodes, report.host_reads, report.off), (1, 0, 0, None));
-    // A replayed call is one launch and one wait.
-    assert_eq!((fake.count("launch"), fake.count("replay"), fake.count("synchronize")), (9, 4, 7 + fake_loads()));
+    // A plain call launches its three kernels and two copies; a replayed one is one launch. Each waits once.
+    assert_eq!((fake.count("launch"), fake.count("replay"), fake.count("synchronize")), (15, 4, 7 + fake_loads()));
     drop(method);
     fake.assert_clean();
 }

@@ -1,0 +1,140 @@
+// Products by warpgroups (sm_90a): four warps together multiply operands in shared memory, and go on meanwhile. Tiles lie as `Tile` lays them out,
+// which is the 128-byte swizzle of the PTX manual's "Asynchronous Warpgroup Level Matrix Shared Memory Layout" where they begin at multiples of 1024.
+
+// What says where an operand begins in shared memory; `apart` is the distance of blocks of 64 columns, in bytes, where rows are adjacent.
+DEVICE uint64 operand_at(const void *tile, int apart) {
+  uint64 at = (uint64)__cvta_generic_to_shared(tile);
+  return (at & 0x3ffff) >> 4 | (uint64)(apart >> 4) << 16 | (uint64)(1024 >> 4) << 32 | (uint64)1 << 62;
+}
+// Makes what the thread wrote to shared memory visible to the tensor cores.
+DEVICE void show_shared() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
+DEVICE void begin_multiply() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
+DEVICE void end_multiply() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
+// Waits until all but the last PENDING groups of products are there.
+template <int PENDING> DEVICE void await_multiply() { asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(PENDING) : "memory"); }
+// Keeps uses of results behind the wait for them.
+template <int N> DEVICE void hold_results(float (&c)[N][4]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c[j][e]) : : "memory");
+}
+
+#define RESULTS_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define RESULTS_64 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
+  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define HELD_32(c) "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), \
+  "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]), \
+  "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), \
+  "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), \
+  "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]), \
+  "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]), \
+  "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), \
+  "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3])
+#define HELD_64(c) "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), \
+  "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]), \
+  "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), \
+  "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), \
+  "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]), \
+  "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]), \
+  "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), \
+  "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3]), \
+  "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]), "+f"(c[8][3]), \
+  "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]), \
+  "+f"(c[10][0]), "+f"(c[10][1]), "+f"(c[10][2]), "+f"(c[10][3]), \
+  "+f"(c[11][0]), "+f"(c[11][1]), "+f"(c[11][2]), "+f"(c[11][3]), \
+  "+f"(c[12][0]), "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]), \
+  "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]), \
+  "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]), \
+  "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
+
+// c += (or, without `add`, =) the product of 64 x 16 and 16 x 128, whose rows lie along the depth. A warp has 16 rows, as `mma` deals them.
+#define MULTIPLY_SHARED(T, NAME)                                                                                       \
+  DEVICE void multiply(float (&c)[16][4], uint64 a, uint64 b, bool add, T) {                                           \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32." NAME "." NAME " {" RESULTS_64 \
+                 "}, %64, %65, p, 1, 1, 0, 0;\n}"                                                                      \
+                 : HELD_64(c) : "l"(a), "l"(b), "r"((int)add));                                                        \
+  }
+MULTIPLY_SHARED(float16, "f16")
+MULTIPLY_SHARED(bfloat16, "bf16")
+
+// c += the product of 64 x 16 in registers and 16 x 128 (or 64) whose columns are adjacent.
+#define MULTIPLY_HELD(T, NAME, SIZE, N, COUNT, A0, A1, A2, A3, B)                                                      \
+  DEVICE void multiply(float (&c)[COUNT / 4][4], const uint32 (&a)[4], uint64 b, T) {                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" RESULTS_##COUNT                   \
+                 "}, {" A0 "," A1 "," A2 "," A3 "}, " B ", 1, 1, 1, 1;"                                                \
+                 : HELD_##COUNT(c) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                              \
+  }
+MULTIPLY_HELD(float16, "f16", 128, "128", 64, "%64", "%65", "%66", "%67", "%68")
+MULTIPLY_HELD(bfloat16, "bf16", 128, "128", 64, "%64", "%65", "%66", "%67", "%68")
+MULTIPLY_HELD(float16, "f16", 64, "64", 32, "%32", "%33", "%34", "%35", "%36")
+MULTIPLY_HELD(bfloat16, "bf16", 64, "64", 32, "%32", "%33", "%34", "%35", "%36")
+
+// The product of `mma_product` by two warpgroups: a tile of 128 x 128 HALVES. Both operands' rows lie along the depth. The next STAGES - 2 stages are
+// on their way while one is multiplied and the one before may still be.
+template <int HALVES, int STAGES, class A, class B, class Out>
+DEVICE void warpgroup_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
+  typedef typename A::Type T;
+  typedef Tile<128, STAGE_DEPTH, 256, A> TileA;
+  typedef Tile<128 * HALVES, STAGE_DEPTH, 256, B> TileB;
+  T *as = reinterpret_cast<T *>(dynamic_shared()), *bs = as + STAGES * TileA::SIZE;
+  int64 m0 = tile_m * 128, n0 = tile_n * (128 * HALVES);
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+  bool chunks_a = a.template in_chunks<8>(), chunks_b = b.template in_chunks<8>();
+  float sum[HALVES][16][4];
+#pragma unroll
+  for (int h = 0; h < HALVES; ++h)
+#pragma unroll
+    for (int j = 0; j < 16; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sum[h][j][e] = 0.0f;
+  TileA next_a;
+  TileB next_b;
+  int steps = (int)((end - begin + STAGE_DEPTH - 1) / STAGE_DEPTH), now = 0, ahead = STAGES - 2;
+#pragma unroll
+  for (int s = 0; s < STAGES - 2; ++s) {
+    if (s < steps) {
+      next_a.begin(a, m0, begin + s * STAGE_DEPTH, as + s * TileA::SIZE, chunks_a);
+      next_b.begin(b, n0, begin + s * STAGE_DEPTH, bs + s * TileB::SIZE, chunks_b);
+    }
+    end_copies();
+  }
+  for (int step = 0; step < steps; ++step) {
+    await_copies<STAGES - 3>();
+    show_shared();
+    __syncthreads();
+    uint64 left = operand_at(as + now * TileA::SIZE + warp / 4 * 64 * STAGE_DEPTH, 16);
+    uint64 right = operand_at(bs + now * TileB::SIZE, 16);
+    begin_multiply();
+#pragma unroll
+    for (int k = 0; k < STAGE_DEPTH / 16; ++k)
+#pragma unroll
+      for (int h = 0; h < HALVES; ++h) multiply(sum[h], left + 2 * k, right + 2 * k + h * (128 * 128 / 16), true, T{});
+    end_multiply();
+    if (step + STAGES - 2 < steps) {
+      int64 k0 = begin + (int64)(step + STAGES - 2) * STAGE_DEPTH;
+      next_a.begin(a, m0, k0, as + ahead * TileA::SIZE, chunks_a);
+      next_b.begin(b, n0, k0, bs + ahead * TileB::SIZE, chunks_b);
+    }
+    end_copies();
+    await_multiply<1>();
+    now = now + 1 == STAGES ? 0 : now + 1;
+    ahead = ahead + 1 == STAGES ? 0 : ahead + 1;
+  }
+  await_multiply<0>();
+#pragma unroll
+  for (int h = 0; h < HALVES; ++h) {
+    hold_results(sum[h]);
+#pragma unroll
+    for (int j = 0; j < 16; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        int64 m = m0 + 16 * warp + group + 8 * half, n = n0 + 128 * h + 8 * j + 2 * quad;
+        Run<float, 2> run = {{sum[h][j][2 * half], sum[h][j][2 * half + 1]}};
+        if (m < a.rows && n < b.rows) out(m, n, run, (int)smaller<int64>(2, b.rows - n));
+      }
+  }
+}
