@@ -301,6 +301,7 @@ fn plan(case: Case) -> Plan {
         messages: vec![String::new()],
         in_spec: None,
         out_spec: None,
+        checks_first: false,
     }
 }
 

@@ -84,7 +84,7 @@ fn an_access_outside_of_memory_stops_the_kernel_and_not_the_process() {
     let small = other.device.allocate(4).unwrap();
     other.launch("write_at", 1, &[Argument::Place(small.all()), Argument::I64(1)]).unwrap();
     other.stream.synchronize().unwrap();
-    drop(small);
+    drop((small, out));
 }
 
 #[test]

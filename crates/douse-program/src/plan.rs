@@ -26,6 +26,8 @@ pub struct Plan {
     pub buffers: Vec<Buffer>,
     pub kernels: Vec<Kernel>,
     pub steps: Vec<Step>,
+    /// Every check of a call is made before the first step that writes state, and again where it stands: once state is written, none can fail.
+    pub checks_first: bool,
     /// Texts of checks, by number: what failed and the user's line.
     pub messages: Vec<String>,
     /// The argument and result structure, as PyTorch's pytree specification writes it (JSON), for people and language bindings.

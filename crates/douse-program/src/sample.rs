@@ -115,5 +115,6 @@ pub fn plan() -> Plan {
         messages: vec!["too many".into()],
         in_spec: None,
         out_spec: None,
+        checks_first: false,
     }
 }

@@ -25,6 +25,9 @@ pub(crate) struct Snapshot {
 impl Rollback {
     /// Finds the state that some step writes before, or in, a step that can fail.
     pub fn new(plan: &Plan) -> Rollback {
+        if plan.checks_first {
+            return Rollback::default();
+        }
         let mut walk = Walk { plan, written: BTreeSet::new(), at_risk: BTreeSet::new() };
         walk.steps(&plan.steps);
         let name = |id: &BufferId| match &plan.buffers.get(*id as usize)?.kind {
@@ -136,6 +139,8 @@ mod tests {
         let mut checked_first = plan.clone();
         checked_first.steps.rotate_right(1);
         assert!(Rollback::new(&checked_first).at_risk.is_empty());
+        let checks_first = Plan { checks_first: true, ..plan };
+        assert!(Rollback::new(&checks_first).at_risk.is_empty());
     }
 
     #[test]

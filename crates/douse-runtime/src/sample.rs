@@ -58,6 +58,7 @@ pub fn signature() -> Plan {
         messages: vec![],
         in_spec: None,
         out_spec: None,
+        checks_first: false,
     }
 }
 
@@ -125,6 +126,7 @@ pub fn counter() -> Payload {
         messages: vec!["x must be positive".into()],
         in_spec: None,
         out_spec: None,
+        checks_first: false,
     };
     Payload { targets: vec!["cpu".into()], data_files: vec![], plan: plan.into(), cuda: vec![] }
 }

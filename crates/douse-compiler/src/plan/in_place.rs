@@ -31,6 +31,11 @@ impl InPlace {
         self.nodes.contains(&node)
     }
 
+    /// Whether state is written in place, so that checks come first.
+    pub fn writes_state(&self) -> bool {
+        self.state
+    }
+
     /// Whether a value lies in its base's buffer.
     pub fn reuses(&self, value: Value) -> bool {
         self.results.contains(&value)

@@ -108,6 +108,7 @@ impl Planner<'_> {
         let mut items = self.first_items(&self.module.body);
         items.extend(self.checks_first()?);
         self.block_items(&self.module.body, &mut items)?;
+        let checks_first = self.in_place.writes_state();
         let outputs = self.outputs(&mut items)?;
         let last = self.writes(&mut items)?;
         let mut steps = self.finish_items(items)?;
@@ -124,6 +125,7 @@ impl Planner<'_> {
             messages: self.messages,
             in_spec: module.in_spec.clone(),
             out_spec: module.out_spec.clone(),
+            checks_first,
         };
         Ok(Planned { plan, data: self.data })
     }

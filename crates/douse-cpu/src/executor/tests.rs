@@ -50,6 +50,7 @@ fn plan(buffers: Vec<Buffer>, kernels: Vec<Kernel>, steps: Vec<Step>) -> Plan {
         messages: vec!["the message".into()],
         in_spec: None,
         out_spec: None,
+        checks_first: false,
     }
 }
 

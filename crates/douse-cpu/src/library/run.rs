@@ -311,6 +311,7 @@ mod tests {
             messages: vec![],
             in_spec: None,
             out_spec: None,
+            checks_first: false,
         };
         let mut memory = Memory::new(buffers.len());
         for (i, (_, bytes)) in buffers.iter_mut().enumerate() {

@@ -8,6 +8,7 @@ use douse_program::plan::{BufferId, BufferKind, InputKind, Plan};
 use super::executor::Prepared;
 use super::room::{Memory, Slots};
 use super::state::DeviceState;
+use crate::symbols::eval;
 
 /// Places of buffers. They are found anew only where sizes change or memory has moved.
 #[derive(Debug, Default)]
@@ -58,9 +59,14 @@ impl Frame {
             let name = &prepared.plan.name;
             let (values, arena) = room.prepare(&prepared.device, &self.slots, self.layout.total, name)?;
             self.place_all(prepared, values, arena)?;
-            // One copy brings all outputs back: what lies between them is never read, but it is copied.
-            for gap in self.slots.gaps() {
-                prepared.device.device().fill(values.part(gap)?, 0, stream)?;
+            // One copy brings all outputs back: what lies between them, or behind one that a call finds to be smaller, is never read, but it
+            // is copied.
+            let unsure = prepared.plan.buffers.iter().enumerate().filter(|(_, buffer)| {
+                matches!(buffer.kind, BufferKind::Output(_)) && eval(&buffer.elements, symbols).is_none()
+            });
+            let unsure = unsure.filter_map(|(id, _)| self.slots.get(id as BufferId));
+            for range in self.slots.gaps().into_iter().chain(unsure) {
+                prepared.device.device().fill(values.part(range)?, 0, stream)?;
             }
             self.made_for = Some(MadeFor { symbols: symbols.to_vec(), moves: room.moves(), direct });
         }
