@@ -18,6 +18,7 @@ import torch.nn.functional as F
 import torch.utils._pytree as pytree
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn.attention import varlen
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests" / "cases"
 TOLERANCE = {
@@ -392,7 +393,7 @@ def loop_on_a_count(m, x):
     return y, n
 
 
-@stateful(ones_and_twos, count=number())
+@stateful(lambda n: torch.ones(n + 2), dynamic={0: torch.export.Dim("n")}, count=number())
 def item(m, x):
     m.count += 3
     return x * m.count.item()
@@ -959,6 +960,108 @@ def indices_into_nothing():
 
     x = torch.randn(4)
     return forward, [(x,), refused("no element", x[:0]), (x[:2],)]
+
+
+class Solver(nn.Module):
+    """Small matrices (batched, float32) and a larger one (float64), and a count of the calls that did not fail."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x, y, z):
+        self.count += 1
+        results = []
+        for a, b in ((x, y), (z, z[:, :2])):
+            definite = a @ a.mT + torch.eye(a.shape[-1], dtype=a.dtype)
+            results += [torch.linalg.inv(a), torch.linalg.solve(a, b), torch.det(a), *torch.linalg.slogdet(a)]
+            results += [torch.linalg.matrix_exp(a), torch.linalg.cholesky(definite)]
+        return *results, self.count
+
+
+@case(x={0: torch.export.Dim("n")}, y={0: torch.export.Dim("n")}, z=None)
+def linear_systems():
+    x, y, z = torch.randn(3, 5, 5) + torch.eye(5), torch.randn(3, 5, 2), torch.randn(13, 13, dtype=torch.float64)
+    singular = x.clone()
+    singular[1, 3] = 0
+    refusals = [refused("a singular matrix", singular, y, z), refused("a singular matrix", x, y, z * 0)]
+    return Solver(), [(x, y, z), *refusals, (x[:1] * 3, y[:1], z.T * 0.5)]
+
+
+@case(x={0: torch.export.Dim("n")}, z=None)
+def decompositions():
+    """Of small matrices and of a larger one, tall and wide. The signs of vectors are anybody's, but for those of QR."""
+
+    def forward(x, z):
+        results = []
+        for a in (x, z):
+            values, vectors = torch.linalg.eigh(a + a.mT)
+            results += [values, vectors * values.unsqueeze(-2) @ vectors.mT]
+            for part in (a[..., :3], a[..., :3, :]):
+                u, s, vh = torch.linalg.svd(part, full_matrices=False)
+                results += [s, u * s.unsqueeze(-2) @ vh, u.mT @ u, *torch.linalg.qr(part)]
+        return results
+
+    x, z = torch.randn(3, 5, 5), torch.randn(13, 13, dtype=torch.float64)
+    return forward, [(x, z), (x[:1] * 0.1, z.T)]
+
+
+@case()
+def singular_values_of_zeros():
+    """Vectors of singular values that are zero, and of a matrix with two equal columns."""
+
+    def forward(x):
+        u, s, vh = torch.linalg.svd(x, full_matrices=False)
+        return s, u * s.unsqueeze(-2) @ vh, u.mT @ u, vh @ vh.mT
+
+    x = torch.randn(2, 6, 3, dtype=torch.float64)
+    x[0, :, 2] = x[0, :, 0]
+    x[1] = 0
+    return forward, [(x,)]
+
+
+@varlen._varlen_attn.register_kernel("cpu")
+def packed_attention(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, scale=None, window_size=None, *others, **options):
+    """PyTorch has the operator for GPUs alone; here, each sequence by scaled_dot_product_attention, and zeros for tokens outside of all."""
+    left, right = window_size
+    out = torch.zeros_like(query[..., :1]).repeat(1, 1, value.shape[-1])
+    for (q0, q1), (k0, k1) in zip(cu_seq_q.unfold(0, 2, 1).tolist(), cu_seq_k.unfold(0, 2, 1).tolist()):
+        far = torch.arange(k1 - k0) - torch.arange(q1 - q0).unsqueeze(1) - (k1 - k0 - q1 + q0)
+        seen = ((far >= -left) | (left < 0)) & ((far <= right) | (right < 0))
+        operands = query[q0:q1], key[k0:k1], value[k0:k1]
+        operands = [x.float().transpose(0, 1).unsqueeze(0) for x in operands]
+        part = F.scaled_dot_product_attention(*operands, attn_mask=seen, scale=scale, enable_gqa=True)
+        out[q0:q1] = part[0].transpose(0, 1).nan_to_num(0).to(out.dtype)
+    return out, torch.empty(0), torch.empty(0)
+
+
+class Packed(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, query, key, value, bounds, key_bounds):
+        self.count += 1
+        out = varlen.varlen_attn(query, key, value, bounds, key_bounds, 9, 9, **self.options)
+        return out, self.count
+
+
+@case()
+def packed_sequences():
+    """Sequences of other lengths than their keys, an empty one, tokens outside of all of them, and bounds that are refused."""
+    query, key, value = torch.randn(14, 4, 40), torch.randn(17, 2, 40), torch.randn(17, 2, 40)
+    query[12:], key[15:], value[15:] = math.nan, math.nan, math.nan
+    query, key, value = query.half(), key.half(), value.half()
+    bounds = lambda *at: torch.tensor(at, dtype=torch.int32)
+    calls = [(bounds(0, 3, 3, 12), bounds(0, 9, 10, 15)), (bounds(1, 2, 9, 12), bounds(2, 4, 4, 13))]
+    calls += [refused("bounds that fall", bounds(0, 5, 3, 12), bounds(0, 9, 10, 15))]
+    calls += [refused("more keys than there are", bounds(0, 3, 3, 12), bounds(0, 9, 10, 18)), calls[0]]
+    given = []
+    for call in calls:
+        args = (query, key, value, *call)
+        given.append(refused(call.reason, *args) if isinstance(call, Refused) else args)
+    return Packed(window_size=(3, 0), enable_gqa=True), given
 
 
 def main():

@@ -4,6 +4,7 @@ pub mod arena;
 pub mod bounds;
 pub mod check;
 pub mod container;
+pub mod failure;
 pub mod file;
 pub mod kernel;
 pub mod library;

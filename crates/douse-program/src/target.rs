@@ -60,6 +60,7 @@ pub struct Launch {
     pub scratch: bool,
     /// Takes the call's error flag: `{int code, message; long long value, size}`, all zero at the start of the call. Code 1 is an index out of
     /// range (`value` is the index, `size` what it must be below), code 2 a failed assertion; `message` is a number in [`Plan::messages`].
+    /// Codes from 3 are the [failures](crate::failure::Failure) of library steps.
     pub flag: bool,
     /// Takes the error flag too, and does nothing where it is raised: it writes state, in a method whose checks can fail.
     pub guard: bool,

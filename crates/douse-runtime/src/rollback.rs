@@ -98,7 +98,8 @@ impl Walk<'_> {
                     self.step(written.map(|(arg, _)| *arg).collect::<Vec<_>>(), can_fail(kernel));
                 }
                 Step::Library(library) => {
-                    self.step(library.buffers().1, matches!(library, Library::Linalg { .. } | Library::Nonzero { .. }));
+                    let fails = !library.failures().is_empty() || matches!(library, Library::Nonzero { .. });
+                    self.step(library.buffers().1, fails);
                 }
                 Step::Copy { to, .. } => self.step([*to], false),
                 Step::Read { .. } | Step::Set { .. } | Step::Require { .. } => self.step([], true),

@@ -25,9 +25,9 @@ const SHARED: usize = 48 << 10;
 const THREADS: u32 = 1024;
 
 /// Runs a call: fails by order, keeps what went wrong for `cuGetErrorString`, lets no panic out.
-fn call(name: &str, needs_context: bool, body: impl FnOnce() -> Outcome) -> Status {
+fn call(name: &'static str, needs_context: bool, body: impl FnOnce() -> Outcome) -> Status {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let injected = world().config.injected(name);
+        let injected = world().begin(name);
         if let Some(status) = injected {
             return fail(status, format!("{name} was to fail"));
         }
@@ -860,13 +860,27 @@ pub unsafe extern "C" fn softgpu_configure(words: *const c_char) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softgpu_left(text: *mut u8, len: usize) -> usize {
     let left = world().left();
-    let kept = left.len().min(len.saturating_sub(1));
+    // SAFETY: the caller's buffer.
+    unsafe { write(&left, text, len) }
+}
+
+/// The same for how often each function was called: a line each, of its name and the number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn softgpu_calls(text: *mut u8, len: usize) -> usize {
+    let lines: Vec<String> = world().calls.iter().map(|(call, count)| format!("{call} {count}\n")).collect();
+    // SAFETY: the caller's buffer.
+    unsafe { write(&lines.concat(), text, len) }
+}
+
+/// Writes as much of a text as fits, and a 0; returns the text's length.
+unsafe fn write(from: &str, text: *mut u8, len: usize) -> usize {
+    let kept = from.len().min(len.saturating_sub(1));
     if len > 0 {
         // SAFETY: the caller's buffer.
         unsafe {
-            std::ptr::copy_nonoverlapping(left.as_ptr(), text, kept);
+            std::ptr::copy_nonoverlapping(from.as_ptr(), text, kept);
             text.add(kept).write(0);
         }
     }
-    left.len()
+    from.len()
 }

@@ -23,7 +23,8 @@
 //! - With AddressSanitizer ([`sanitizer`]), accesses beside a thread's own arrays, too.
 //!
 //! # Options
-//! From the environment variable `SOFTGPU`, or `softgpu_configure`; words with spaces between them ([`config`]).
+//! From the environment variable `SOFTGPU`, or `softgpu_configure`; words with spaces between them ([`config`]). `softgpu_left` says what is
+//! not freed, `softgpu_calls` how often each function was called.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::missing_safety_doc)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::graph::{Exec, Graph};
 use crate::memory::{Kind, Memory};
 use crate::module::{Kernel, Module};
-use crate::status::{INVALID_HANDLE, Outcome, fail};
+use crate::status::{INVALID_HANDLE, Outcome, Status, fail};
 use crate::stream::{Event, Stream};
 
 /// The one context: of device 0.
@@ -19,6 +19,8 @@ pub const CONTEXT: u64 = 0x10;
 #[derive(Debug)]
 pub struct World {
     pub config: Config,
+    /// How often each of the driver's functions was called.
+    pub calls: BTreeMap<&'static str, u64>,
     pub memory: Memory,
     pub retained: usize,
     pub streams: Handles<Arc<Stream>>,
@@ -108,6 +110,7 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
     unsafe { libc::atexit(at_exit) };
     Mutex::new(World {
         config,
+        calls: BTreeMap::new(),
         memory: Memory::default(),
         retained: 0,
         streams: Handles::new("stream"),
@@ -136,6 +139,12 @@ impl World {
     pub fn handle(&mut self) -> u64 {
         self.next += 0x10;
         self.next
+    }
+
+    /// Counts a call, and says whether it fails by order.
+    pub fn begin(&mut self, call: &'static str) -> Option<Status> {
+        *self.calls.entry(call).or_default() += 1;
+        self.config.injected(call)
     }
 
     pub fn stream(&self, handle: u64) -> Outcome<Arc<Stream>> {

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use douse_program::kernel::{Access, Effect, Op};
 use douse_program::plan::{BufferId, BufferKind, Plan, Step};
+use douse_program::target::library_steps;
 
-/// The guards that a plan needs: none where no kernel of it raises the flag.
+/// The guards that a plan needs: none where neither a kernel nor a library step of it raises the flag.
 pub(super) struct Guards<'a> {
     plan: &'a Plan,
     raises: bool,
@@ -24,6 +25,7 @@ impl<'a> Guards<'a> {
             stage.body.iter().any(|inst| matches!(inst.op, Op::Check { .. }))
                 || stage.effects.iter().any(|effect| matches!(effect, Effect::Assert { .. }))
         });
+        let raises = raises || library_steps(plan).iter().any(|step| !step.failures().is_empty());
         let mut guards = Guards { plan, raises, kernels: BTreeSet::new(), copies: false };
         guards.steps(&plan.steps);
         guards

@@ -144,6 +144,7 @@ fn early_failures(module: &Module, definitions: &[Option<NodeId>]) -> Option<Vec
                 | Op::Item { .. }
                 | Op::Nonzero { .. }
                 | Op::VarlenAttention { .. }
+                | Op::SegmentReduce { .. }
                 | Op::While { .. } => return None,
                 Op::If { .. } | Op::IfCond { .. } => return None,
                 _ => {}

@@ -2,6 +2,7 @@
 
 use douse_core::pointwise::Combine;
 use douse_core::{Error, Result};
+use douse_program::failure::Failure;
 
 use super::element::{Float, Real};
 use super::simd::vectorised;
@@ -44,10 +45,7 @@ pub fn segment_reduce<T: Float>(
     }
     for pair in offsets.chunks_exact(bounds).flat_map(|offsets| offsets.windows(2)) {
         if pair[0] < 0 || pair[0] > pair[1] || pair[1] > rows as i64 {
-            return Err(Error::invalid_argument(format!(
-                "segment_reduce: offsets {} to {} do not delimit a segment of {rows} rows",
-                pair[0], pair[1]
-            )));
+            return Err(Failure::SegmentOffsets.error(pair[0], pair[1]));
         }
     }
     let (start, combine) = rule::<T::Wide>(reduction.op)?;

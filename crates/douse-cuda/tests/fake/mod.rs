@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, OsString, c_char};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -17,20 +18,27 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// With options that softgpu describes: `version=12000`. `None`, with a note, where there is no C++ compiler.
+    /// For the kernels of `kernels.cu`, with options that softgpu describes: `version=12000`. It keeps a log. `None`, with a note, where there
+    /// is no C++ compiler.
     pub fn new(options: &[&str]) -> Option<Fake> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         if compiled().is_empty() {
             return None;
         }
+        let fake = Fake::bare();
+        fake.configure(&format!("capability=90 log={} {}", fake.log_file().display(), options.join(" ")));
+        Some(fake)
+    }
+
+    /// For programs that are compiled for the target `soft`.
+    pub fn bare() -> Fake {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("douse-fake-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let fake = Fake { folder };
         let built = std::env::current_exe().unwrap().with_file_name("libcuda.so");
         std::fs::copy(&built, fake.library()).unwrap_or_else(|e| panic!("{}: {e}", built.display()));
-        fake.configure(&format!("capability=90 log={} {}", fake.log_file().display(), options.join(" ")));
-        Some(fake)
+        fake
     }
 
     fn library(&self) -> PathBuf {
@@ -69,16 +77,33 @@ impl Fake {
         self.log().iter().filter(|line| line.split(' ').next() == Some(word)).count()
     }
 
+    /// What was made and is not gone, in words.
+    pub fn left(&self) -> String {
+        self.told(b"softgpu_left\0")
+    }
+
     /// Checks that everything that was made is gone.
     pub fn assert_clean(&self) {
-        let mut text = [0u8; 1000];
-        // SAFETY: softgpu's function writes at most that many bytes.
+        assert_eq!(self.left(), "", "{:?}", self.log());
+    }
+
+    /// How often each of the driver's functions was called.
+    pub fn calls(&self) -> BTreeMap<String, u64> {
+        let calls = self.told(b"softgpu_calls\0");
+        let each = calls.lines().filter_map(|line| line.split_once(' '));
+        each.map(|(call, count)| (call.to_owned(), count.parse().unwrap())).collect()
+    }
+
+    /// What one of softgpu's own functions says.
+    fn told(&self, function: &[u8]) -> String {
+        let mut text = [0u8; 10000];
+        // SAFETY: softgpu's functions of this type write at most that many bytes.
         let len = unsafe {
             let library = libloading::Library::new(self.library()).unwrap();
-            let left: unsafe extern "C" fn(*mut u8, usize) -> usize = *library.get(b"softgpu_left\0").unwrap();
-            left(text.as_mut_ptr(), text.len())
+            let tell: unsafe extern "C" fn(*mut u8, usize) -> usize = *library.get(function).unwrap();
+            tell(text.as_mut_ptr(), text.len())
         };
-        assert_eq!(String::from_utf8_lossy(&text[..len]), "", "{:?}", self.log());
+        String::from_utf8_lossy(&text[..len]).into_owned()
     }
 }
 

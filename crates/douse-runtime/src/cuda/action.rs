@@ -7,11 +7,14 @@
 use std::sync::Arc;
 
 use douse_core::sym::{Cond, Expr};
-use douse_core::{Error, Result};
+use douse_core::{Error, Result, Scalar};
+use douse_cpu::executor::number;
 use douse_cuda::{Function, FunctionAttribute, Module};
 use douse_program::kernel::Access;
-use douse_program::plan::{BufferId, BufferKind, Plan, Predicate, Step};
+use douse_program::plan::{Buffer, BufferId, BufferKind, Data, Plan, Predicate, Step};
 use douse_program::target::{CudaTarget, FunctionName, Launch};
+
+use super::executor::inline;
 
 /// What a call does, one after the other.
 #[derive(Debug)]
@@ -241,6 +244,19 @@ impl Joiner<'_> {
     /// `repeated`: in a loop, where a symbol that is set may have an older value that the work before still needs.
     fn steps(&mut self, steps: &[Step], region: &mut Region, out: &mut Vec<Action>, repeated: bool) -> Result<()> {
         for step in steps {
+            if let Step::If { predicate: Predicate::Buffer(buffer), then, otherwise } = step
+                && let Some(value) = self.known(*buffer)?
+            {
+                // The other branch is joined too, and forgotten: code of library steps is numbered through the plan.
+                if value.to_bool() {
+                    self.steps(then, region, out, repeated)?;
+                    self.block(otherwise, repeated)?;
+                } else {
+                    self.block(then, repeated)?;
+                    self.steps(otherwise, region, out, repeated)?;
+                }
+                continue;
+            }
             if let Some(op) = self.op(step)? {
                 region.ops.push(op);
                 let count = match step {
@@ -254,19 +270,17 @@ impl Joiner<'_> {
                 continue;
             }
             match step {
-                Step::Set { symbol, value } => {
-                    if repeated {
-                        self.end(region, out);
-                    }
-                    region.host.push(Action::Set { symbol: *symbol, value: value.clone() });
-                }
+                Step::Set { symbol, value } => self.set(*symbol, value.clone(), region, out, repeated),
                 Step::Require { cond, message } => {
                     region.host.push(Action::Require { cond: cond.clone(), message: *message });
                 }
-                Step::Read { buffer, symbol } => {
-                    self.end(region, out);
-                    out.push(Action::Read { buffer: *buffer, symbol: *symbol });
-                }
+                Step::Read { buffer, symbol } => match self.known(*buffer)? {
+                    Some(value) => self.set(*symbol, Expr::int(value.to_i64()), region, out, repeated),
+                    None => {
+                        self.end(region, out);
+                        out.push(Action::Read { buffer: *buffer, symbol: *symbol });
+                    }
+                },
                 Step::If { predicate, then, otherwise } => {
                     self.end(region, out);
                     let (then, otherwise) = (self.block(then, repeated)?, self.block(otherwise, repeated)?);
@@ -281,6 +295,25 @@ impl Joiner<'_> {
             }
         }
         Ok(())
+    }
+
+    fn set(&mut self, symbol: u32, value: Expr, region: &mut Region, out: &mut Vec<Action>, repeated: bool) {
+        if repeated {
+            self.end(region, out);
+        }
+        region.host.push(Action::Set { symbol, value });
+    }
+
+    /// The value of a constant that stands in the plan: nothing writes it, so that nobody has to read it from the device.
+    fn known(&self, buffer: BufferId) -> Result<Option<Scalar>> {
+        match self.plan.buffers.get(buffer as usize) {
+            Some(Buffer { dtype, kind: BufferKind::Constant(data @ (Data::Inline(_) | Data::Zeros(_))), .. }) => {
+                let bytes = inline(data)?;
+                let missing = || Error::invalid_program(format!("no element in the constant of buffer {buffer}"));
+                number::from_bytes(bytes.get(..dtype.size()).ok_or_else(missing)?, *dtype).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The device's work of a step; `None` for one that the host has a part in.

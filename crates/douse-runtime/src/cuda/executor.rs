@@ -300,7 +300,7 @@ impl Run<'_> {
 }
 
 /// Bytes of what stands in a plan.
-fn inline(data: &Data) -> Result<Bytes> {
+pub(super) fn inline(data: &Data) -> Result<Bytes> {
     match data {
         Data::Inline(bytes) => Ok(bytes.clone().into()),
         Data::Zeros(len) => Bytes::zeros(*len),

@@ -1,6 +1,7 @@
 //! The error flag of a call, as kernels raise it.
 
 use douse_core::{Error, Result};
+use douse_program::failure::Failure;
 use douse_program::plan::Plan;
 
 /// Bytes of the flag: `{int code, message; long long value, size}`.
@@ -21,6 +22,9 @@ pub(super) fn check(plan: &Plan, flag: &[u8; BYTES]) -> Result<()> {
             Err(Error::invalid_argument(message))
         }
         2 => Err(Error::invalid_argument(message.unwrap_or("a check of the program failed"))),
-        other => Err(Error::internal(format!("a kernel raised the unknown error {other}"))),
+        other => Err(match Failure::of_code(other) {
+            Some(failure) => failure.error(value, size),
+            None => Error::internal(format!("a kernel raised the unknown error {other}")),
+        }),
     }
 }

@@ -120,6 +120,15 @@ impl<'a> Writer<'a> {
 
     /// Writes a function, or finds the one that is equal.
     pub fn add(&mut self, draft: Draft) -> Result<LibraryLaunch> {
+        self.write(draft, false)
+    }
+
+    /// The same for a function that raises the error flag, which its body finds as `flag`.
+    pub fn add_raising(&mut self, draft: Draft) -> Result<LibraryLaunch> {
+        self.write(draft, true)
+    }
+
+    fn write(&mut self, draft: Draft, raises: bool) -> Result<LibraryLaunch> {
         let mut symbols = std::collections::BTreeSet::new();
         let mut note = |symbol| {
             if let Symbol::Size(n) = symbol {
@@ -142,11 +151,11 @@ impl<'a> Writer<'a> {
         }
         let written = draft.arguments.iter().filter(|a| a.written).map(|a| a.view.buffer);
         let guarded = self.guards.needed(written);
-        let mut guard = String::new();
-        if guarded {
-            arguments.push("const ErrorFlag *flag".to_owned());
-            guard = format!("  {GUARD}\n");
+        if raises || guarded {
+            let constant = if raises { "" } else { "const " };
+            arguments.push(format!("{constant}ErrorFlag *flag"));
         }
+        let guard = if guarded { format!("  {GUARD}\n") } else { String::new() };
         let rest = format!("({}) {{\n{guard}{}}}\n", arguments.join(", "), draft.body);
         let key = format!("{} {} {rest}", draft.name, draft.threads);
         let (module, function) = match self.written.get(&key) {
@@ -169,7 +178,7 @@ impl<'a> Writer<'a> {
             shared: draft.shared,
             symbols: symbols.into_iter().collect(),
             scratch: draft.scratch,
-            flag: false,
+            flag: raises,
             guard: guarded,
             random: false,
         };

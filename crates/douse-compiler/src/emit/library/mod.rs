@@ -3,13 +3,16 @@
 mod attention;
 mod convolution;
 mod function;
+mod linalg;
 mod matmul;
+mod packed;
 mod product;
 mod search;
+mod segment;
 mod sort;
 
+use douse_core::Result;
 use douse_core::sym::{Expr, Ranges};
-use douse_core::{Code, Error, Result};
 use douse_program::library::Library;
 use douse_program::plan::Plan;
 use douse_program::target::{LibraryLaunches, library_steps};
@@ -21,7 +24,7 @@ use function::Writer;
 /// The launches of every library step.
 ///
 /// # Errors
-/// `NotSupported`, with its name, for a step that has no code for GPUs.
+/// `NotSupported` for a step whose dtype or sizes its code does not take.
 pub(super) fn emit(
     plan: &Plan,
     ranges: &Ranges,
@@ -46,15 +49,14 @@ pub(super) fn emit(
             Library::SearchSorted { sorted, values, out, right } => {
                 search::search_sorted(&mut writer, sorted, values, out, *right)
             }
-            Library::Linalg { kind, .. } => Err(unsupported(&format!("{kind:?}"), arch)),
-            Library::VarlenAttention(_) => Err(unsupported("attention over packed sequences", arch)),
-            Library::SegmentReduce { .. } => Err(unsupported("a reduction of segments", arch)),
+            step @ Library::Linalg { .. } => linalg::emit(&mut writer, step),
+            Library::VarlenAttention(attention) => packed::emit(&mut writer, attention),
+            Library::SegmentReduce { op, src, offsets, out, initial, mean } => {
+                let reduction = segment::Reduction { op: *op, initial: *initial, mean: *mean };
+                segment::emit(&mut writer, src, offsets, out, &reduction)
+            }
         })
         .collect()
-}
-
-fn unsupported(name: &str, arch: &str) -> Error {
-    Error::new(Code::NotSupported, format!("{name} cannot be lowered for {arch}: there is code for the CPU alone"))
 }
 
 /// A step of one launch that needs no scratch memory.

@@ -1,6 +1,7 @@
 //! Attention over packed sequences.
 
 use douse_core::{Error, Result};
+use douse_program::failure::Failure;
 
 use super::super::element::{Float, Number, Real};
 use super::super::gemm::Matrix;
@@ -29,13 +30,11 @@ pub struct Packed<'a, T> {
 }
 
 /// Sequence bounds as indices, which must rise and stay within the tokens.
-fn bounds(name: &str, bounds: &[i64], tokens: usize) -> Result<Vec<usize>> {
+fn bounds(failure: Failure, bounds: &[i64], tokens: usize) -> Result<Vec<usize>> {
     let rising = bounds.windows(2).all(|pair| pair[0] <= pair[1]);
     let inside = bounds.iter().all(|b| (0..=tokens as i64).contains(b));
     if bounds.is_empty() || !rising || !inside {
-        return Err(Error::invalid_argument(format!(
-            "{name} must rise from 0 or more to at most the {tokens} tokens there are"
-        )));
+        return Err(failure.error(0, tokens as i64));
     }
     Ok(bounds.iter().map(|b| *b as usize).collect())
 }
@@ -69,13 +68,11 @@ pub fn attention<T: Float>(step: Packed<'_, T>, work: &Work) -> Result<()> {
             value.sizes()
         )));
     }
-    let query_bounds = bounds("cu_seq_q", query_bounds, tokens)?;
-    let key_bounds = bounds("cu_seq_k", key_bounds, key_tokens)?;
+    let query_bounds = bounds(Failure::QueryBounds, query_bounds, tokens)?;
+    let key_bounds = bounds(Failure::KeyBounds, key_bounds, key_tokens)?;
     let lengths = |bounds: &[usize]| bounds.windows(2).map(|b| b[1] - b[0]).max().unwrap_or(0);
     if window.1 != 0 && window != (-1, -1) && lengths(&query_bounds) > lengths(&key_bounds) + 1 {
-        return Err(Error::not_supported(format!(
-            "varlen_attn with window {window:?} and a query longer than the longest key sequence plus one, on which PyTorch's own kernels disagree"
-        )));
+        return Err(Failure::Window.error(window.0, window.1));
     }
     if out.numel() == 0 {
         return Ok(());

@@ -6,6 +6,7 @@ mod orthogonal;
 mod symmetric;
 
 use douse_core::{Error, Result};
+use douse_program::failure::Failure;
 use douse_program::library::Linalg;
 
 use super::element::Real;
@@ -97,11 +98,6 @@ fn one_matrix(kind: Linalg, operands: &[Operand]) -> Result<Vec<Vec<f64>>> {
     if !matches!(kind, Linalg::Svd | Linalg::Qr) && m != n {
         return Err(Error::internal(format!("{kind:?} of a matrix of {m} by {n}")));
     }
-    let singular = |k: usize, what: &str| {
-        Error::invalid_argument(format!(
-            "The diagonal element {k} is zero, the {what} could not be completed because the input matrix is singular"
-        ))
-    };
     Ok(match kind {
         Linalg::Det => vec![vec![Lu::new(n, a).determinant()]],
         Linalg::Slogdet => {
@@ -111,7 +107,7 @@ fn one_matrix(kind: Linalg, operands: &[Operand]) -> Result<Vec<Vec<f64>>> {
         Linalg::Inverse => {
             let lu = Lu::new(n, a);
             if let Some(k) = lu.singular() {
-                return Err(singular(k, "inversion"));
+                return Err(Failure::SingularInverse.error(k as i64, n as i64));
             }
             let identity: Vec<f64> = (0..n * n).map(|i| if i / n == i % n { 1.0 } else { 0.0 }).collect();
             vec![lu.solve(&identity, n)]
@@ -123,15 +119,13 @@ fn one_matrix(kind: Linalg, operands: &[Operand]) -> Result<Vec<Vec<f64>>> {
             debug_assert_eq!(rows, n);
             let lu = Lu::new(n, a);
             if let Some(k) = lu.singular() {
-                return Err(singular(k, "solve"));
+                return Err(Failure::SingularSolve.error(k as i64, n as i64));
             }
             vec![lu.solve(b, k)]
         }
-        Linalg::Cholesky => vec![symmetric::cholesky(n, a).map_err(|k| {
-            Error::invalid_argument(format!(
-                "The factorization could not be completed because the input is not positive-definite (the leading minor of order {k} is not positive-definite)"
-            ))
-        })?],
+        Linalg::Cholesky => {
+            vec![symmetric::cholesky(n, a).map_err(|k| Failure::NotPositiveDefinite.error(k as i64, n as i64))?]
+        }
         Linalg::Eigh => {
             let (values, vectors) = symmetric::eigh(n, a);
             vec![values, vectors]
