@@ -92,8 +92,9 @@ impl Location {
             .name
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-        // The upper half: the lowest bits of a product depend on few of the factors' bits.
-        (hash >> 32) % every == 0
+        // Names that differ in their last letters differ in few bits of the hash: these steps (of MurmurHash3) spread them.
+        let spread = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        (spread >> 33) % every == 0
     }
 
     fn beside(&self, extension: &str) -> PathBuf {
@@ -196,6 +197,6 @@ mod tests {
             assert!((30..70).contains(&sample(op)), "{op}: {}", sample(op));
         }
         assert!(all.iter().all(|case| case.is_in_sample(1)));
-        assert!(case("add/float32.10".into()).is_in_sample(10) && !case("add/float32.11".into()).is_in_sample(10));
+        assert!(case("add/float32.0".into()).is_in_sample(10) && !case("add/float32.1".into()).is_in_sample(10));
     }
 }
