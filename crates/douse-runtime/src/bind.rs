@@ -2,7 +2,7 @@
 
 use douse_core::{Aligned, DType, Error, Result, Scalar, TensorView, layout};
 use douse_cpu::InputValue;
-use douse_cuda::Place;
+use douse_cuda::{Place, Stream};
 use douse_program::plan::{Fixed, InputKind, Plan};
 
 use crate::cuda::{CudaDevice, DeviceTensor, laid_out};
@@ -17,6 +17,13 @@ pub(crate) struct Bound<'a> {
     inputs: Vec<Laid<'a>>,
     /// How many inputs had to be copied.
     pub copies: usize,
+}
+
+/// The device that a method runs on, and the caller's stream that it uses, if it does.
+#[derive(Clone, Copy)]
+pub(crate) struct On<'a> {
+    pub device: &'a CudaDevice,
+    pub stream: Option<&'a Stream>,
 }
 
 enum Laid<'a> {
@@ -41,11 +48,11 @@ enum Laid<'a> {
 }
 
 impl<'a> Bound<'a> {
-    /// Checks everything about the inputs, then copies those that need it. Tensors on `device`, the method's, stay where they are.
+    /// Checks everything about the inputs, then copies those that need it. Tensors on the method's device stay where they are.
     ///
     /// # Errors
     /// `InvalidArgument` with the input's number and name. Nothing has changed then.
-    pub fn new(plan: &Plan, arguments: &[Argument<'a>], device: Option<&CudaDevice>) -> Result<Bound<'a>> {
+    pub fn new(plan: &Plan, arguments: &[Argument<'a>], on: Option<On<'_>>) -> Result<Bound<'a>> {
         if arguments.len() != plan.inputs.len() {
             let names: Vec<&str> = plan.inputs.iter().map(|i| i.name.as_str()).collect();
             return Err(Error::invalid_argument(format!(
@@ -63,7 +70,7 @@ impl<'a> Bound<'a> {
         check_writes(plan, arguments)?;
         let mut bound = Bound { symbols, inputs: Vec::with_capacity(arguments.len()), copies: 0 };
         for (number, (input, argument)) in plan.inputs.iter().zip(arguments).enumerate() {
-            let laid = bound.lay_out(plan, &input.kind, argument, device).map_err(|e| e.at(place(plan, number)))?;
+            let laid = bound.lay_out(plan, &input.kind, argument, on).map_err(|e| e.at(place(plan, number)))?;
             bound.inputs.push(laid);
         }
         Ok(bound)
@@ -74,7 +81,7 @@ impl<'a> Bound<'a> {
         plan: &Plan,
         kind: &InputKind,
         argument: &Argument<'a>,
-        device: Option<&CudaDevice>,
+        on: Option<On<'_>>,
     ) -> Result<Laid<'a>> {
         let (strides, buffer, written) = match (kind, argument) {
             (InputKind::Tensor { strides, buffer, written, .. }, Argument::Tensor(_) | Argument::Device(_)) => {
@@ -111,12 +118,16 @@ impl<'a> Bound<'a> {
             }
             Argument::Device(tensor) => {
                 if !written
-                    && device.is_some_and(|device| device.same(tensor.device()))
+                    && on.is_some_and(|on| on.device.same(tensor.device()))
                     && let Some(place) = tensor.place_as(&strides, bytes)
                 {
                     return Ok(Laid::Device(place));
                 }
                 self.copies += 1;
+                if let Some(stream) = on.and_then(|on| on.stream) {
+                    // What fills the tensor may stand there still, and copies to the host are made on another stream.
+                    stream.synchronize()?;
+                }
                 let copy = laid_out(tensor, &strides, bytes)?;
                 Ok(if written { Laid::WrittenDevice { copy, tensor, strides } } else { Laid::Copied(copy) })
             }

@@ -8,8 +8,8 @@ use douse_cuda::{Place, Stream};
 use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, OutputKind, Plan};
 
-use crate::bind::Bound;
-use crate::cuda::{self, CudaDevice, CudaGraphReport, FunctionMeta, Output};
+use crate::bind::{Bound, On};
+use crate::cuda::{self, CudaGraphReport, FunctionMeta, Output};
 use crate::program::LoadOptions;
 use crate::rollback::Rollback;
 use crate::session::Session;
@@ -107,7 +107,7 @@ impl Method {
     }
 
     fn call(&mut self, session: &mut Session, arguments: &[Argument<'_>]) -> Result<Vec<Value>> {
-        let mut bound = Bound::new(&self.plan, arguments, self.device())?;
+        let mut bound = Bound::new(&self.plan, arguments, self.on())?;
         if bound.copies > 0 {
             tracing::debug!(method = %self.plan.name, copies = bound.copies, "inputs copied into the plan's layout");
         }
@@ -152,10 +152,10 @@ impl Method {
         }
     }
 
-    fn device(&self) -> Option<&CudaDevice> {
+    fn on(&self) -> Option<On<'_>> {
         match &self.engine {
             Engine::Cpu(_) => None,
-            Engine::Cuda(executor) => Some(executor.device()),
+            Engine::Cuda(executor) => Some(On { device: executor.device(), stream: executor.stream() }),
         }
     }
 

@@ -160,6 +160,11 @@ impl Executor {
         &self.prepared.device
     }
 
+    /// The caller's stream, where calls run on one.
+    pub fn stream(&self) -> Option<&Stream> {
+        self.stream.as_deref()
+    }
+
     /// Names and bytes of the state before the first call.
     pub fn initial_state(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.prepared.initial.iter().map(|(name, bytes)| (name.as_str(), &**bytes))

@@ -11,6 +11,9 @@ use super::device::CudaDevice;
 ///
 /// As an input it is used where it lies, if it is dense in the layout that the program reads and begins at a multiple of 16 bytes; else it is
 /// copied. Work that writes it must be done, or stand on the stream that the method uses ([`Method::set_stream`](crate::Method::set_stream)).
+///
+/// As an output it is the caller's until the last clone is dropped; a later call may then write its memory. Work of the caller's that reads it
+/// must be done by then, or stand on the stream that the method uses.
 #[derive(Clone, Debug)]
 pub struct DeviceTensor {
     device: CudaDevice,

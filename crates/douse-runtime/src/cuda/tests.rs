@@ -367,6 +367,12 @@ fn a_call_runs_on_the_callers_stream() {
             device.device().upload(&pinned, 0, memory.part(0..8).unwrap(), &stream).unwrap();
             assert_eq!(values_of(&mut method, &input), [2.0 * f64::from(call), 1.0 + f64::from(call)]);
         }
+        // One that has to be copied is waited for.
+        let strided = DeviceTensor::borrowed(&device, DType::F32, &[2], &[2], memory.all()).unwrap();
+        pinned.write(0, &[3f32, 0.0].map(f32::to_le_bytes).concat()).unwrap();
+        device.device().upload(&pinned, 0, memory.part(0..8).unwrap(), &stream).unwrap();
+        device.device().upload(&pinned, 0, memory.part(8..16).unwrap(), &stream).unwrap();
+        assert_eq!(values_of(&mut method, &strided), [3.0 + 5.0, 3.0 + 5.0]);
     }
     drop(device);
     fake.assert_clean();
