@@ -952,6 +952,39 @@ def nothing_has_no_extreme():
     return forward, [(x,), refused("no element", x[:0]), refused("no window of two", x[:1]), (x[:3],)]
 
 
+@case(x={0: torch.export.Dim.AUTO}, y={0: torch.export.Dim.AUTO})
+def relations_of_sizes():
+    """What `torch._check` asks of two sizes, of a maximum, of a difference."""
+
+    def forward(x, y):
+        torch._check(y.shape[0] % x.shape[0] == 0)
+        torch._check(max(x.shape[0], y.shape[0]) <= 12)
+        torch._check(abs(x.shape[0] - y.shape[0]) < 8)
+        return x.sum(0) + y.sum(0)
+
+    sized = lambda n, m: (torch.randn(n, 3), torch.randn(m, 3))
+    return forward, [
+        sized(2, 6), sized(4, 4), refused("does not divide", *sized(4, 6)), refused("too long", *sized(7, 14)), refused("too far apart", *sized(2, 12)), sized(6, 12),
+    ]
+
+
+@case(x={0: torch.export.Dim.AUTO})
+def integrals_of_nothing():
+    forward = lambda x: (torch.trapezoid(x, dim=0), torch.cumulative_trapezoid(x, dim=0), torch.trapezoid(x, x * 2, dim=0), torch.diff(x, dim=0))
+    return forward, [(torch.randn(n, 3),) for n in (4, 0, 1, 2)]
+
+
+@case(x={2: torch.export.Dim.AUTO}, y={2: torch.export.Dim.AUTO})
+def nothing_to_pool_or_pad():
+    """Averages of nothing are NaN where there is one window; copies of nothing are refused."""
+
+    def forward(x, y):
+        return F.adaptive_avg_pool1d(x, 1), F.pad(y, (1, 1), mode="replicate"), F.adaptive_max_pool1d(y, 2), torch.linalg.vector_norm(y, math.inf, dim=-1)
+
+    sized = lambda n, m: (torch.randn(1, 2, n), torch.randn(1, 2, m))
+    return forward, [sized(4, 6), sized(0, 3), refused("nothing to copy", *sized(4, 0)), sized(1, 1)]
+
+
 @case(x={0: torch.export.Dim("n")})
 def indices_into_nothing():
     def forward(x):

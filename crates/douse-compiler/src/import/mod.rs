@@ -19,6 +19,7 @@ mod arithmetic;
 mod attention;
 mod autocast;
 mod calculus;
+mod checks;
 mod comparison;
 mod complex;
 mod control;
