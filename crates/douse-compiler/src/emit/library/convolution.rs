@@ -256,7 +256,7 @@ fn direct<'a>(
     let channels = &shape.group_out * &Expr::int(convolution.groups);
     let total = &positions * &channels;
     let filters = filters(writer, convolution, shape, &depth, "left")?;
-    let (out_last, declared) = (put.along.is_some(), put.declare(writer, "row", "")?);
+    let (out_last, declared) = (put.along.is_some(), put.declare(writer, "row", "", 1)?);
     let (group_out, positions, channels) =
         (writer.size(&shape.group_out), writer.size(&positions), writer.size(&channels));
     // Threads that are neighbours take elements that are.

@@ -22,6 +22,8 @@ const MOST_SLICES: i64 = 32;
 /// What sizes that are known only at run time are taken for.
 const UNKNOWN: i64 = 1024;
 const THREADS: i64 = 256;
+/// Results that templates without tensor cores, and the sums of slices, put at once.
+const FOUR: i64 = 4;
 
 /// A product of matrices over a batch of them, as text.
 pub(super) struct Product<'a> {
@@ -52,6 +54,8 @@ struct Tiles {
     threads: i64,
     /// Bytes of dynamic shared memory.
     shared: i64,
+    /// Results that it puts at once.
+    run: i64,
 }
 
 /// Tiles of tensor cores: rows, columns, warps along each, blocks that should share a multiprocessor.
@@ -71,6 +75,7 @@ fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
             templates: TEMPLATES,
             threads: THREADS,
             shared: 0,
+            run: FOUR,
         };
         return if dtype == DType::F32 { vec![tile(128), tile(64)] } else { vec![tile(64)] };
     }
@@ -90,7 +95,7 @@ fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
         };
         // Results pass through the same memory, in float32.
         let results = rows * (columns + RESULTS_APART) * 4;
-        Tiles { rows, columns, template, templates, threads, shared: results.max(stages * stage) }
+        Tiles { rows, columns, template, templates, threads, shared: results.max(stages * stage), run: 8 }
     });
     tiles.filter(|tiles| tiles.shared <= limit).collect()
 }
@@ -158,7 +163,7 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     if slices == 1 {
         body.push_str(&format!(
             "{coordinates}{operands}{}  {}(tile_m, tile_n, 0, {depth_text}, left, right, put);\n",
-            put.declare(writer, "row", "")?,
+            put.declare(writer, "row", "", tiles.run)?,
             tiles.template
         ));
         arguments.extend(put.arguments());
@@ -186,7 +191,7 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     let head = format!("int64 rest = all / {rows_text}; const int64 row = all % {rows_text};\n{coordinates}");
     let sum = format!(
         "{}  sum_slices(blockIdx.x * {THREADS}ll + threadIdx.x, {}, {}, {columns_text}, static_cast<const {register} *>(scratch), put);\n",
-        put.declare(writer, "all", &head)?,
+        put.declare(writer, "all", &head, FOUR)?,
         writer.size(&slices),
         writer.size(&all_rows),
     );
