@@ -99,6 +99,7 @@ pub(super) fn emit(writer: &mut Writer, attention: &Attention) -> Result<Library
         shared: shared as u32,
         scratch: false,
         special: false,
+        cluster: 1,
     };
     Ok(one(writer.add(draft)?))
 }
@@ -267,6 +268,7 @@ impl Form {
             shared: shared as u32,
             scratch: parts > 1,
             special: false,
+            cluster: 1,
         };
         let threads = 32 * row_warps * key_warps;
         let length_text = writer.size(length);

@@ -114,6 +114,7 @@ fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
         shared: 0,
         scratch: false,
         special: put.special(),
+        cluster: 1,
     })?;
     Ok(one(launch))
 }

@@ -19,6 +19,9 @@ const STAGE: i64 = 64;
 /// A block whose share of the depth is shorter does not pay for adding the shares up.
 const SLICE: i64 = 256;
 const MOST_SLICES: i64 = 32;
+/// The same for the blocks of a cluster, and how many it has on every device that has clusters.
+const CLUSTER_SLICE: i64 = 128;
+const CLUSTER: i64 = 8;
 /// What sizes that are known only at run time are taken for.
 const UNKNOWN: i64 = 1024;
 const THREADS: i64 = 256;
@@ -49,6 +52,7 @@ pub(super) struct Product<'a> {
 struct Tiles {
     rows: i64,
     columns: i64,
+    /// Without the number of slices, which those of tensor cores take last.
     template: String,
     templates: &'static [&'static str],
     threads: i64,
@@ -62,8 +66,10 @@ struct Tiles {
 const MMA_TILES: [(i64, i64, i64, i64, i64); 3] = [(128, 256, 2, 4, 1), (128, 128, 2, 2, 2), (64, 64, 2, 2, 3)];
 /// Elements between rows of results in shared memory, as in the template.
 const RESULTS_APART: i64 = 8;
-/// Stages that are worth having.
+/// Stages that are worth having: as many bytes are on their way then as a multiprocessor's share of the memory's latency takes.
 const MOST_STAGES: i64 = 4;
+/// Of small tiles, whose stages are short.
+const MOST_SMALL_STAGES: i64 = 6;
 
 fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
     let dtype = product.dtype;
@@ -71,7 +77,7 @@ fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
         let tile = |size: i64| Tiles {
             rows: size,
             columns: size,
-            template: format!("tile_product<{size}>"),
+            template: format!("tile_product<{size}"),
             templates: TEMPLATES,
             threads: THREADS,
             shared: 0,
@@ -84,12 +90,16 @@ fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
         let stage = (rows + columns) * STAGE * dtype.size() as i64;
         // What the driver keeps of each block's share.
         let share = writer.shared_limit() / blocks - 1024;
-        let stages = (share / stage).clamp(2, MOST_STAGES);
-        let warpgroups = writer.warpgroups() && product.deep && rows == 128;
+        let most = if rows == 64 { MOST_SMALL_STAGES } else { MOST_STAGES };
+        let stages = (share / stage).clamp(2, most);
+        let warpgroups = writer.warpgroups() && product.deep;
         let (template, templates, threads) = match warpgroups {
-            true => (format!("warpgroup_product<{}, {stages}>", columns / 128), WARPGROUP_TEMPLATES, 256),
+            true => {
+                let groups = rows / 64;
+                (format!("warpgroup_product<{groups}, {columns}, {stages}"), WARPGROUP_TEMPLATES, 128 * groups)
+            }
             false => {
-                let template = format!("mma_product<{rows}, {columns}, {warps_m}, {warps_n}, {stages}>");
+                let template = format!("mma_product<{rows}, {columns}, {warps_m}, {warps_n}, {stages}");
                 (template, TEMPLATES, 32 * warps_m * warps_n)
             }
         };
@@ -100,12 +110,31 @@ fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
     tiles.filter(|tiles| tiles.shared <= limit).collect()
 }
 
+impl Tiles {
+    /// The template by which so many blocks of a cluster sum slices.
+    fn call(&self, dtype: DType, slices: i64) -> String {
+        match uses_tensor_cores(dtype) {
+            true => format!("{}, {slices}>", self.template),
+            false => format!("{}>", self.template),
+        }
+    }
+}
+
 pub(super) fn uses_tensor_cores(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
+/// How blocks share the depth.
+struct Slices {
+    count: Expr,
+    /// Elements of depth of one.
+    slice: i64,
+    /// Those of a tile are a cluster.
+    cluster: bool,
+}
+
 /// The largest tiles that occupy the device well, and how many slices the depth is cut into where even the smallest ones do not.
-fn choose(writer: &Writer, product: &Product) -> Result<(Tiles, i64)> {
+fn choose(writer: &Writer, product: &Product) -> (Tiles, Slices) {
     let guess = |size: &Expr| size.as_int().or(writer.indexer.ranges.max(size)).unwrap_or(UNKNOWN).max(1);
     let (rows, columns, batch) = (guess(&product.rows), guess(&product.columns), guess(&product.batch));
     let mut tiles = candidates(product, writer);
@@ -122,17 +151,29 @@ fn choose(writer: &Writer, product: &Product) -> Result<(Tiles, i64)> {
     let last = tiles.len().saturating_sub(1);
     let chosen = tiles.iter().position(|t| blocks(t) >= BLOCKS && busy(t) >= 0.7).unwrap_or(last);
     let tiles = tiles.swap_remove(chosen);
+    // Clusters add up without another launch.
+    let cluster = writer.clusters() && uses_tensor_cores(product.dtype);
+    let (least, most) = if cluster { (CLUSTER_SLICE, CLUSTER) } else { (SLICE, MOST_SLICES) };
     let splittable = product.dtype.is_float() && blocks(&tiles) <= BLOCKS / 2;
-    let slices = match product.depth.as_int() {
-        Some(depth) if splittable => (2 * BLOCKS / blocks(&tiles)).min(depth / SLICE).clamp(1, MOST_SLICES),
+    let count = match product.depth.as_int() {
+        Some(depth) if splittable => (2 * BLOCKS / blocks(&tiles)).min(depth / least).clamp(1, most),
         _ => 1,
     };
-    Ok((tiles, slices))
+    // Whole stages a slice.
+    let slice = product.depth.as_int().map_or(STAGE, |d| (d as u64).div_ceil((count * STAGE) as u64) as i64 * STAGE);
+    (
+        tiles,
+        Slices {
+            slice,
+            cluster,
+            count: if count == 1 { Expr::int(1) } else { product.depth.ceil_div(&Expr::int(slice)) },
+        },
+    )
 }
 
 /// The launches of a product: one, or two where blocks share the depth.
 pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
-    let (tiles, slices) = choose(writer, &product)?;
+    let (tiles, slices) = choose(writer, &product);
     let Product { name, dtype, mut arguments, sizes, batch, rows, columns, depth, coordinates, operands, put, .. } =
         product;
     let tile = |size: &Expr, tile: i64| size.ceil_div(&Expr::int(tile));
@@ -147,7 +188,7 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     );
     let grid = &(&tiles_m * &tiles_n) * &batch;
     let (all_sizes, special) = ([sizes.clone(), put.sizes()].concat(), put.special());
-    let draft = |name, arguments, body, grid, threads, shared, scratch| Draft {
+    let draft = |name, arguments, body, grid, threads, shared, scratch, cluster| Draft {
         name,
         templates: tiles.templates,
         arguments,
@@ -158,48 +199,53 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
         shared,
         scratch,
         special,
+        cluster,
     };
     let (threads, shared) = (tiles.threads as u32, tiles.shared as u32);
-    if slices == 1 {
+    let Slices { count, slice, cluster } = slices;
+    let slice_text =
+        format!("  const int64 begin = blockIdx.y * {slice}ll, end = smaller<int64>(begin + {slice}, {depth_text});\n");
+    let blocks = count.as_int().filter(|blocks| cluster || *blocks == 1);
+    if let Some(blocks) = blocks {
+        let (range, slice_text) = match blocks {
+            1 => (format!("0, {depth_text}"), ""),
+            _ => ("begin, end".to_owned(), slice_text.as_str()),
+        };
         body.push_str(&format!(
-            "{coordinates}{operands}{}  {}(tile_m, tile_n, 0, {depth_text}, left, right, put);\n",
+            "{slice_text}{coordinates}{operands}{}  {}(tile_m, tile_n, {range}, left, right, put);\n",
             put.declare(writer, "row", "", tiles.run)?,
-            tiles.template
+            tiles.call(dtype, blocks)
         ));
         arguments.extend(put.arguments());
-        let grid = [grid, Expr::int(1), Expr::int(1)];
-        let launch = writer.add(draft(name, arguments, body, grid, threads, shared, false))?;
+        let grid = [grid, count, Expr::int(1)];
+        let launch = writer.add(draft(name, arguments, body, grid, threads, shared, false, blocks))?;
         return Ok(super::one(launch));
     }
-    // Whole stages a slice.
-    let slice = depth.as_int().map_or(STAGE, |depth| (depth as u64).div_ceil((slices * STAGE) as u64) as i64 * STAGE);
-    let slices = depth.ceil_div(&Expr::int(slice));
     let register = super::names::register(dtype)?;
     let (rows_text, columns_text) = (writer.size(&rows), writer.size(&columns));
     let all_rows = &batch * &rows;
     body.push_str(&format!(
         "  const int64 first_row = (blockIdx.y * {} + rest) * {rows_text};\n  \
-         const int64 begin = blockIdx.y * {slice}ll, end = smaller<int64>(begin + {slice}, {depth_text});\n\
-         {coordinates}{operands}  {register} *parts = static_cast<{register} *>(scratch);\n  \
+         {slice_text}{coordinates}{operands}  {register} *parts = static_cast<{register} *>(scratch);\n  \
          const auto place = [=](int64 row, int64 column) {{ return parts + ((first_row + row) * {columns_text} + column); }};\n  \
          const auto put = stored<true>(place, 1);\n  \
          {}(tile_m, tile_n, begin, end, left, right, put);\n",
         writer.size(&batch),
-        tiles.template
+        tiles.call(dtype, 1)
     ));
     let fours = columns.ceil_div(&Expr::int(4));
     let head = format!("int64 rest = all / {rows_text}; const int64 row = all % {rows_text};\n{coordinates}");
     let sum = format!(
         "{}  sum_slices(blockIdx.x * {THREADS}ll + threadIdx.x, {}, {}, {columns_text}, static_cast<const {register} *>(scratch), put);\n",
         put.declare(writer, "all", &head, FOUR)?,
-        writer.size(&slices),
+        writer.size(&count),
         writer.size(&all_rows),
     );
-    let parts_grid = [grid, slices.clone(), Expr::int(1)];
+    let parts_grid = [grid, count.clone(), Expr::int(1)];
     let sum_grid = [(&all_rows * &fours).ceil_div(&Expr::int(THREADS)), Expr::int(1), Expr::int(1)];
-    let parts = writer.add(draft(name, arguments, body, parts_grid, threads, shared, true))?;
-    let sum = writer.add(draft("sum_slices", put.arguments(), sum, sum_grid, THREADS as u32, 0, true))?;
-    let bytes = &(&(&slices * &all_rows) * &columns) * dtype_size(register);
+    let parts = writer.add(draft(name, arguments, body, parts_grid, threads, shared, true, 1))?;
+    let sum = writer.add(draft("sum_slices", put.arguments(), sum, sum_grid, THREADS as u32, 0, true, 1))?;
+    let bytes = &(&(&count * &all_rows) * &columns) * dtype_size(register);
     Ok(LibraryLaunches { launches: vec![parts, sum], scratch: bytes, count: None })
 }
 
