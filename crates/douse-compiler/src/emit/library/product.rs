@@ -48,13 +48,37 @@ pub(super) struct Product<'a> {
     pub put: Put<'a>,
 }
 
-/// One kind of tiles.
+/// What a block computes of a product at once.
 struct Tiles {
     rows: i64,
     columns: i64,
+    /// Warps along each.
+    warps: (i64, i64),
+    /// Blocks that should share a multiprocessor, if there are so many.
+    together: i64,
+}
+
+/// Tiles of tensor cores, the largest first.
+const MMA_TILES: [Tiles; 3] = [
+    Tiles { rows: 128, columns: 256, warps: (2, 4), together: 1 },
+    Tiles { rows: 128, columns: 128, warps: (2, 2), together: 2 },
+    Tiles { rows: 64, columns: 64, warps: (2, 2), together: 3 },
+];
+/// Without tensor cores; those of 128 for float32 alone.
+const PLAIN_TILES: [Tiles; 2] = [
+    Tiles { rows: 128, columns: 128, warps: (8, 1), together: 1 },
+    Tiles { rows: 64, columns: 64, warps: (8, 1), together: 1 },
+];
+/// Elements between rows of results in shared memory, as in the template.
+const RESULTS_APART: i64 = 8;
+/// Stages from which on more bytes are on their way than a multiprocessor's share of the memory's latency takes.
+const MOST_STAGES: i64 = 8;
+
+/// How a template is called.
+struct Template {
     /// Without the number of slices, which those of tensor cores take last.
-    template: String,
-    templates: &'static [&'static str],
+    name: String,
+    texts: &'static [&'static str],
     threads: i64,
     /// Bytes of dynamic shared memory.
     shared: i64,
@@ -62,61 +86,61 @@ struct Tiles {
     run: i64,
 }
 
-/// Tiles of tensor cores: rows, columns, warps along each, blocks that should share a multiprocessor.
-const MMA_TILES: [(i64, i64, i64, i64, i64); 3] = [(128, 256, 2, 4, 1), (128, 128, 2, 2, 2), (64, 64, 2, 2, 3)];
-/// Elements between rows of results in shared memory, as in the template.
-const RESULTS_APART: i64 = 8;
-/// Stages that are worth having: as many bytes are on their way then as a multiprocessor's share of the memory's latency takes.
-const MOST_STAGES: i64 = 4;
-/// Of small tiles, whose stages are short.
-const MOST_SMALL_STAGES: i64 = 6;
-
-fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
-    let dtype = product.dtype;
-    if !uses_tensor_cores(dtype) {
-        let tile = |size: i64| Tiles {
-            rows: size,
-            columns: size,
-            template: format!("tile_product<{size}"),
-            templates: TEMPLATES,
-            threads: THREADS,
-            shared: 0,
-            run: FOUR,
-        };
-        return if dtype == DType::F32 { vec![tile(128), tile(64)] } else { vec![tile(64)] };
+impl Tiles {
+    /// Bytes of dynamic shared memory that so many stages take: results pass through the same memory, in float32.
+    fn shared(&self, stages: i64) -> i64 {
+        (self.rows * (self.columns + RESULTS_APART) * 4).max(stages * self.stage())
     }
-    let limit = writer.shared_limit() - 1024;
-    let tiles = MMA_TILES.into_iter().map(|(rows, columns, warps_m, warps_n, blocks)| {
-        let stage = (rows + columns) * STAGE * dtype.size() as i64;
-        // What the driver keeps of each block's share.
-        let share = writer.shared_limit() / blocks - 1024;
-        let most = if rows == 64 { MOST_SMALL_STAGES } else { MOST_STAGES };
-        let stages = (share / stage).clamp(2, most);
+
+    /// Bytes of a stage of 16-bit elements.
+    fn stage(&self) -> i64 {
+        (self.rows + self.columns) * STAGE * 2
+    }
+
+    /// The template for this many blocks, each of which goes through so many stages.
+    fn template(&self, writer: &Writer, product: &Product, blocks: i64, steps: i64) -> Template {
+        let Tiles { rows, columns, warps, together } = self;
+        if !uses_tensor_cores(product.dtype) {
+            let name = format!("tile_product<{rows}");
+            return Template { name, texts: TEMPLATES, threads: THREADS, shared: 0, run: FOUR };
+        }
+        let together = ((blocks as u64).div_ceil(BLOCKS as u64) as i64).clamp(1, *together);
+        // The driver keeps some of each block's share.
+        let share = writer.shared_limit() / together - 1024;
         let warpgroups = writer.warpgroups() && product.deep;
-        let (template, templates, threads) = match warpgroups {
-            true => {
-                let groups = rows / 64;
-                (format!("warpgroup_product<{groups}, {columns}, {stages}"), WARPGROUP_TEMPLATES, 128 * groups)
-            }
-            false => {
-                let template = format!("mma_product<{rows}, {columns}, {warps_m}, {warps_n}, {stages}");
-                (template, TEMPLATES, 32 * warps_m * warps_n)
-            }
-        };
-        // Results pass through the same memory, in float32.
-        let results = rows * (columns + RESULTS_APART) * 4;
-        Tiles { rows, columns, template, templates, threads, shared: results.max(stages * stage), run: 8 }
-    });
-    tiles.filter(|tiles| tiles.shared <= limit).collect()
+        // Warpgroups still multiply one stage when the next but one is asked for.
+        let useful = (steps + if warpgroups { 2 } else { 1 }).clamp(3, MOST_STAGES);
+        let stages = (share / self.stage()).min(useful).max(2);
+        let shared = self.shared(stages);
+        if warpgroups {
+            let groups = rows / 64;
+            let name = format!("warpgroup_product<{groups}, {columns}, {}", stages.max(3));
+            let shared = self.shared(stages.max(3));
+            return Template { name, texts: WARPGROUP_TEMPLATES, threads: 128 * groups, shared, run: 8 };
+        }
+        let name = format!("mma_product<{rows}, {columns}, {}, {}, {stages}", warps.0, warps.1);
+        Template { name, texts: TEMPLATES, threads: 32 * warps.0 * warps.1, shared, run: 8 }
+    }
 }
 
-impl Tiles {
-    /// The template by which so many blocks of a cluster sum slices.
+impl Template {
+    /// The call by which so many blocks of a cluster sum slices.
     fn call(&self, dtype: DType, slices: i64) -> String {
         match uses_tensor_cores(dtype) {
-            true => format!("{}, {slices}>", self.template),
-            false => format!("{}>", self.template),
+            true => format!("{}, {slices}>", self.name),
+            false => format!("{}>", self.name),
         }
+    }
+}
+
+/// The tiles that a product can be cut into, the largest first.
+fn candidates(product: &Product, writer: &Writer) -> Vec<&'static Tiles> {
+    match product.dtype {
+        dtype if uses_tensor_cores(dtype) => {
+            MMA_TILES.iter().filter(|tiles| tiles.shared(2) <= writer.shared_limit() - 1024).collect()
+        }
+        DType::F32 => PLAIN_TILES.iter().collect(),
+        _ => PLAIN_TILES.iter().filter(|tiles| tiles.rows == 64).collect(),
     }
 }
 
@@ -134,10 +158,10 @@ struct Slices {
 }
 
 /// The largest tiles that occupy the device well, and how many slices the depth is cut into where even the smallest ones do not.
-fn choose(writer: &Writer, product: &Product) -> (Tiles, Slices) {
+fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Template, Slices) {
     let guess = |size: &Expr| size.as_int().or(writer.indexer.ranges.max(size)).unwrap_or(UNKNOWN).max(1);
     let (rows, columns, batch) = (guess(&product.rows), guess(&product.columns), guess(&product.batch));
-    let mut tiles = candidates(product, writer);
+    let tiles = candidates(product, writer);
     let blocks = |t: &Tiles| {
         (rows as u64).div_ceil(t.rows as u64).saturating_mul((columns as u64).div_ceil(t.columns as u64)) as i64
     };
@@ -150,7 +174,7 @@ fn choose(writer: &Writer, product: &Product) -> (Tiles, Slices) {
     };
     let last = tiles.len().saturating_sub(1);
     let chosen = tiles.iter().position(|t| blocks(t) >= BLOCKS && busy(t) >= 0.7).unwrap_or(last);
-    let tiles = tiles.swap_remove(chosen);
+    let tiles = tiles[chosen];
     // Clusters add up without another launch.
     let cluster = writer.clusters() && uses_tensor_cores(product.dtype);
     let (least, most) = if cluster { (CLUSTER_SLICE, CLUSTER) } else { (SLICE, MOST_SLICES) };
@@ -160,20 +184,17 @@ fn choose(writer: &Writer, product: &Product) -> (Tiles, Slices) {
         _ => 1,
     };
     // Whole stages a slice.
-    let slice = product.depth.as_int().map_or(STAGE, |d| (d as u64).div_ceil((count * STAGE) as u64) as i64 * STAGE);
-    (
-        tiles,
-        Slices {
-            slice,
-            cluster,
-            count: if count == 1 { Expr::int(1) } else { product.depth.ceil_div(&Expr::int(slice)) },
-        },
-    )
+    let whole = |depth: i64| (depth as u64).div_ceil(STAGE as u64) as i64;
+    let steps = product.depth.as_int().map_or(i64::MAX, |depth| (whole(depth) as u64).div_ceil(count as u64) as i64);
+    let slice = steps.saturating_mul(STAGE);
+    let template = tiles.template(writer, product, blocks(tiles).saturating_mul(count), steps.min(MOST_STAGES));
+    let count = if count == 1 { Expr::int(1) } else { product.depth.ceil_div(&Expr::int(slice)) };
+    (tiles, template, Slices { count, slice, cluster })
 }
 
 /// The launches of a product: one, or two where blocks share the depth.
 pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
-    let (tiles, slices) = choose(writer, &product);
+    let (tiles, template, slices) = choose(writer, &product);
     let Product { name, dtype, mut arguments, sizes, batch, rows, columns, depth, coordinates, operands, put, .. } =
         product;
     let tile = |size: &Expr, tile: i64| size.ceil_div(&Expr::int(tile));
@@ -190,7 +211,7 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     let (all_sizes, special) = ([sizes.clone(), put.sizes()].concat(), put.special());
     let draft = |name, arguments, body, grid, threads, shared, scratch, cluster| Draft {
         name,
-        templates: tiles.templates,
+        templates: template.texts,
         arguments,
         sizes: all_sizes.clone(),
         body,
@@ -201,7 +222,7 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
         special,
         cluster,
     };
-    let (threads, shared) = (tiles.threads as u32, tiles.shared as u32);
+    let (threads, shared) = (template.threads as u32, template.shared as u32);
     let Slices { count, slice, cluster } = slices;
     let slice_text =
         format!("  const int64 begin = blockIdx.y * {slice}ll, end = smaller<int64>(begin + {slice}, {depth_text});\n");
@@ -213,8 +234,8 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
         };
         body.push_str(&format!(
             "{slice_text}{coordinates}{operands}{}  {}(tile_m, tile_n, {range}, left, right, put);\n",
-            put.declare(writer, "row", "", tiles.run)?,
-            tiles.call(dtype, blocks)
+            put.declare(writer, "row", "", template.run)?,
+            template.call(dtype, blocks)
         ));
         arguments.extend(put.arguments());
         let grid = [grid, count, Expr::int(1)];
@@ -231,7 +252,7 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
          const auto put = stored<true>(place, 1);\n  \
          {}(tile_m, tile_n, begin, end, left, right, put);\n",
         writer.size(&batch),
-        tiles.call(dtype, 1)
+        template.call(dtype, 1)
     ));
     let fours = columns.ceil_div(&Expr::int(4));
     let head = format!("int64 rest = all / {rows_text}; const int64 row = all % {rows_text};\n{coordinates}");
