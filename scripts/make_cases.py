@@ -59,7 +59,7 @@ def record(name, build, dynamic):
     torch.manual_seed(zlib.crc32(name.encode()))
     module, calls = build()
     module = (module if isinstance(module, nn.Module) else Function(module)).eval()
-    first = next(c for c in calls if not isinstance(c, Refused))
+    first = next((c for c in calls if not isinstance(c, Refused)), calls[0])
     names = list(__import__("inspect").signature(module.forward).parameters)
     shapes = {n: dynamic.get(n) for n in names} if dynamic else None
     copies = lambda args: pytree.tree_map(lambda v: copy.deepcopy(v) if isinstance(v, torch.Tensor) else v, args)
@@ -983,6 +983,91 @@ def nothing_to_pool_or_pad():
 
     sized = lambda n, m: (torch.randn(1, 2, n), torch.randn(1, 2, m))
     return forward, [sized(4, 6), sized(0, 3), refused("nothing to copy", *sized(4, 0)), sized(1, 1)]
+
+
+@case()
+def bits_in_other_sizes():
+    """One memory seen as dtypes of several sizes, and written through them."""
+
+    def forward(x, b):
+        y = x.clone()
+        y.view(torch.int16)[0, 1] = 7
+        y.view(torch.uint8)[1] = 255
+        z = torch.view_as_complex(x.view(2, 2, 2))
+        return y, x.view(torch.float64), x.view(torch.uint8), b.view(torch.int32), b.view(torch.bfloat16).float(), z.view(torch.int64)
+
+    return forward, [(torch.randn(2, 4), torch.arange(-12, 12, dtype=torch.int8).view(3, 8))]
+
+
+@case()
+def windows_that_overlap():
+    """A write to one window of several that share elements leaves what only the others hold."""
+
+    def forward(x):
+        y = x.clone()
+        windows = y.unfold(0, 3, 1)
+        windows[1] += 10
+        windows[2, 0] = 0
+        return y, windows
+
+    return forward, [(torch.randn(6),)]
+
+
+@case(carry=None, xs={0: torch.export.Dim.AUTO})
+def rounds_of_unknown_number():
+    from torch._higher_order_ops.associative_scan import associative_scan
+    from torch._higher_order_ops.map import map as mapped
+    from torch._higher_order_ops.scan import scan
+
+    def forward(carry, xs):
+        last, steps = scan(lambda c, x: (c * 0.5 + x, c.tanh()), carry, xs)
+        return last, steps, mapped(lambda x, y: x * y.sum(), xs, carry), associative_scan(lambda a, b: a + b, xs, 0)
+
+    return forward, [(torch.randn(3), torch.randn(n, 3)) for n in (4, 1, 2, 9)]
+
+
+@case()
+def segments():
+    def forward(x, lengths, offsets):
+        return torch.segment_reduce(x, "mean", lengths=lengths, axis=0), torch.segment_reduce(x, "sum", offsets=offsets, axis=0)
+
+    x, tensor = torch.randn(6, 2), torch.tensor
+    return forward, [
+        (x, tensor([2, 0, 4]), tensor([0, 2, 6])),
+        refused("lengths that do not add up", x, tensor([2, 3, 3]), tensor([0, 2, 6])),
+        refused("offsets that fall", x, tensor([2, 0, 4]), tensor([0, 4, 2])),
+        (x, tensor([6, 0, 0]), tensor([1, 1, 5])),
+    ]
+
+
+@case()
+def minus_one_unsigned():
+    """-1 as uint8 is 255 wherever it is read."""
+
+    def forward(x, n):
+        return torch.full((2,), -1, dtype=torch.uint8) + x, torch.full((2,), -1, dtype=torch.uint8).half() * n
+
+    return forward, [(torch.randn(2).half(), torch.tensor(2.0))]
+
+
+@case()
+def clamp_out_of_range():
+    return lambda x: x.clamp(max=1e9), [refused("1e9 is no float16", torch.randn(2).half())]
+
+
+@case()
+def triangular_systems():
+    def forward(a, b, x):
+        lower = torch.linalg.cholesky_ex(a @ a.mT + torch.eye(4))[0]
+        normal = torch.distributions.MultivariateNormal(x[0], scale_tril=lower[0], validate_args=False)
+        return (
+            torch.linalg.solve_triangular(lower, b, upper=False), torch.linalg.solve_triangular(lower.mT, b.mT, upper=True, left=False),
+            torch.linalg.solve_triangular(lower, b, upper=False, unitriangular=True), torch.cholesky_solve(b, lower), torch.cholesky_solve(b, lower.mT, upper=True),
+            torch.linalg.inv_ex(lower)[0], torch.linalg.solve_ex(lower, b)[0], torch.linalg.matrix_rank(a[:, :, :2] @ a[:, :2]), torch.linalg.cond(lower),
+            torch.linalg.cond(lower, 1), torch.linalg.tensorinv(lower[0].view(2, 2, 4)), normal.log_prob(x),
+        )
+
+    return forward, [(torch.randn(2, 4, 4), torch.randn(2, 4, 4), torch.randn(3, 4))]
 
 
 @case(x={0: torch.export.Dim("n")})

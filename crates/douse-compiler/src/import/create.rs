@@ -63,7 +63,13 @@ pub const ROWS: &[Row] = &[
 fn everywhere(imp: &mut Importer, a: &Args, name: &str, fill: Fill, dtype: DType, shape: Vec<Expr>) -> Result<Val> {
     let data = match fill {
         Some(scalar) => Data::full(imp, dtype, shape, scalar)?,
-        None => imp.operand_data(a, name, dtype)?.expand(imp, shape)?,
+        None => {
+            // A number set by `x[i] = number` is a fill in the file, and there PyTorch rounds it.
+            if name == "fill_value" {
+                imp.require_fits(a, name, dtype)?;
+            }
+            imp.operand_data(a, name, dtype)?.expand(imp, shape)?
+        }
     };
     Ok(data.val())
 }
@@ -124,11 +130,8 @@ fn arange(imp: &mut Importer, a: &Args) -> Result<Val> {
         Number::Scalar(s) => Ok(s.to_f64()),
         _ => Err(a.unsupported("a float range with bounds known only at run time")),
     };
-    let (mut start, mut end, mut step) = (float(&start)?, float(&end)?, float(&step)?);
+    let (start, end, step) = (float(&start)?, float(&end)?, float(&step)?);
     let dtype = a.dtype("dtype")?.unwrap_or(DType::F32);
-    if dtype == DType::I64 {
-        (start, end, step) = (start.trunc(), end.trunc(), step.trunc());
-    }
     if step == 0.0 {
         return Err(Error::invalid_program("arange: step must be nonzero"));
     }
