@@ -178,9 +178,9 @@ fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Template, Slic
     // Clusters add up without another launch.
     let cluster = writer.clusters() && uses_tensor_cores(product.dtype);
     let (least, most) = if cluster { (CLUSTER_SLICE, CLUSTER) } else { (SLICE, MOST_SLICES) };
-    let splittable = product.dtype.is_float() && blocks(&tiles) <= BLOCKS / 2;
+    let splittable = product.dtype.is_float() && blocks(tiles) <= BLOCKS / 2;
     let count = match product.depth.as_int() {
-        Some(depth) if splittable => (2 * BLOCKS / blocks(&tiles)).min(depth / least).clamp(1, most),
+        Some(depth) if splittable => (2 * BLOCKS / blocks(tiles)).min(depth / least).clamp(1, most),
         _ => 1,
     };
     // Whole stages a slice.
