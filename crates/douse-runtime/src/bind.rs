@@ -5,7 +5,7 @@ use douse_cpu::InputValue;
 use douse_cuda::{Place, Stream};
 use douse_program::plan::{Fixed, InputKind, Plan};
 
-use crate::cuda::{CudaDevice, DeviceTensor, laid_out};
+use crate::cuda::{CudaDevice, DeviceTensor, Strided, laid_out};
 use crate::overlap::overlap;
 use crate::symbols::{eval, place, solve};
 use crate::value::{Argument, tensor_of};
@@ -26,6 +26,9 @@ pub(crate) struct On<'a> {
     pub stream: Option<&'a Stream>,
 }
 
+/// So many bytes are sooner brought into another layout by the device than by the host.
+const LARGE: usize = 64 << 10;
+
 enum Laid<'a> {
     Borrowed(&'a [u8]),
     Copied(Aligned),
@@ -37,6 +40,8 @@ enum Laid<'a> {
     },
     /// On the device that the method runs on, and used there.
     Device(Place),
+    /// In another layout, into which the method's device brings it: bytes of the host, all of which are elements, or none where it is on the device.
+    Strided(&'a [u8], Strided),
     /// On a device, and written by the program.
     WrittenDevice {
         copy: Aligned,
@@ -112,6 +117,16 @@ impl<'a> Bound<'a> {
                     return Ok(Laid::Borrowed(memory));
                 }
                 self.copies += 1;
+                if !written
+                    && on.is_some()
+                    && bytes >= LARGE
+                    && let Some(memory) = view.borrow_as(view.strides())
+                    && memory.len() == bytes
+                    && let Some(strided) =
+                        Strided::new(view.dtype().size(), view.sizes(), view.strides(), &strides, None)
+                {
+                    return Ok(Laid::Strided(memory, strided));
+                }
                 let mut copy = Aligned::zeros(bytes)?;
                 view.copy_to(&mut copy, &strides).map_err(|e| Error::internal(e.message))?;
                 Ok(if written { Laid::Written { copy, caller: *view, strides } } else { Laid::Copied(copy) })
@@ -124,6 +139,12 @@ impl<'a> Bound<'a> {
                     return Ok(Laid::Device(place));
                 }
                 self.copies += 1;
+                if !written
+                    && on.is_some_and(|on| on.device.same(tensor.device()))
+                    && let Some(strided) = tensor.strided_as(&strides)
+                {
+                    return Ok(Laid::Strided(&[], strided));
+                }
                 if let Some(stream) = on.and_then(|on| on.stream) {
                     // What fills the tensor may stand there still, and copies to the host are made on another stream.
                     stream.synchronize()?;
@@ -144,14 +165,24 @@ impl<'a> Bound<'a> {
         each.collect()
     }
 
+    /// Inputs in other layouts, which the device brings into the program's, by number.
+    pub fn strided(&self) -> Vec<Option<Strided>> {
+        let each = self.inputs.iter().map(|laid| match laid {
+            Laid::Strided(_, strided) => Some(*strided),
+            _ => None,
+        });
+        each.collect()
+    }
+
     /// The inputs as the executor takes them.
     pub fn inputs(&mut self) -> Vec<InputValue<'_>> {
         let each = self.inputs.iter_mut().map(|laid| match laid {
             Laid::Borrowed(bytes) => InputValue::Tensor(bytes),
+            Laid::Strided(bytes, strided) if strided.place.is_none() => InputValue::Tensor(bytes),
             Laid::Copied(copy) => InputValue::Tensor(copy),
             Laid::Written { copy, .. } | Laid::WrittenDevice { copy, .. } => InputValue::TensorMut(copy),
             Laid::Number(value) => InputValue::Number(*value),
-            Laid::Device(_) | Laid::None => InputValue::None,
+            Laid::Strided(..) | Laid::Device(_) | Laid::None => InputValue::None,
         });
         each.collect()
     }

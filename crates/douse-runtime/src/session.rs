@@ -11,6 +11,9 @@ use douse_program::container::ptd;
 /// alike (a prefill and a decode step over one cache).
 ///
 /// A new session begins with the initial values of each method that runs in it. A clone goes on by itself.
+///
+/// A call that fails on the device once it has begun (a fault of the device, not a check of the program) breaks its session: nobody knows what
+/// the call has written. Later calls in it are refused with `InvalidState`, until it is [`reset`](Session::reset). Other sessions go on.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     /// State on the host.
@@ -83,6 +86,7 @@ impl Session {
             self.move_to_host()?;
         }
         let state = self.device.get_or_insert_with(|| Box::new(DeviceState::new(device)));
+        state.check()?;
         for (name, bytes) in initial {
             let known = state.len(name).or_else(|| self.state.get_mut(name).map(|bytes| bytes.len()));
             check_size(name, known.unwrap_or(bytes.len()), bytes.len())?;

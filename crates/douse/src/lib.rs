@@ -22,7 +22,7 @@ mod code;
 mod lower;
 
 pub use douse_runtime::{
-    Aligned, Argument, Code, CudaDevice, CudaGraph, CudaGraphReport, DType, Device, DeviceTensor, Error, FunctionMeta,
+    Aligned, Argument, Bindings, Code, CudaDevice, CudaGraph, CudaGraphReport, DType, Device, DeviceTensor, Error, FunctionMeta,
     HostTensor, LoadOptions, Memory, Method, MethodMeta, NewShape, Program, Result, Session, Size, StateMeta,
     TensorView, Threads, Value, ValueKind, ValueMeta,
 };

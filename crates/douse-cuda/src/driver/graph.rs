@@ -15,7 +15,7 @@ use douse_core::{Error, Result};
 use super::device::Device;
 use super::entry::{
     CONDITIONAL, ConditionalParams, CopyParams, CopySide, DEVICE, HOST, IF, KernelParams, RawCondition, RawContext,
-    RawExec, RawGraph, RawNode, WHILE,
+    PROGRAMMATIC, RawExec, RawGraph, RawNode, WHILE,
 };
 use super::memory::{PinnedBytes, PinnedMemory, Place};
 use super::module::{Argument, Function, Grid, Module};
@@ -51,6 +51,8 @@ pub struct Graph {
 pub struct Chain {
     raw: RawGraph,
     last: Option<RawNode>,
+    /// The last node is a kernel's.
+    kernel: bool,
 }
 
 /// A node, for changing it in the graph's instance.
@@ -93,10 +95,11 @@ impl Device {
 impl Graph {
     /// The graph's own chain, empty.
     pub fn chain(&self) -> Chain {
-        Chain { raw: self.raw, last: None }
+        Chain { raw: self.raw, last: None, kernel: false }
     }
 
-    /// Adds a launch. The arguments must be those the kernel declares.
+    /// Adds a launch. The arguments must be those the kernel declares. `overlaps`: the function first waits for the work before it
+    /// (`griddepcontrol.wait`), as all on the chain do, so that its launch may begin while a kernel before it ends.
     ///
     /// # Errors
     /// What the driver says.
@@ -106,19 +109,30 @@ impl Graph {
         function: &Function,
         grid: &Grid,
         arguments: &[Argument],
+        overlaps: bool,
     ) -> Result<Node> {
         let _current = self.device.enter()?;
         let add = self.device.table().cuGraphAddKernelNode;
         let mut node = RawNode::NULL;
-        let before = chain.before();
+        let overlaps = chain.last.filter(|_| overlaps && chain.kernel);
+        let before = if overlaps.is_some() { Vec::new() } else { chain.before() };
         let status = with_params(function, grid, arguments, |params| {
             // SAFETY: the pointers are to variables and slices of the lengths given, whose contents the driver copies; the function lives
             // as long as the graph, which keeps it.
             unsafe { add(&raw mut node, chain.raw, before.as_ptr(), before.len(), params) }
         });
         self.device.check("cuGraphAddKernelNode", status).map_err(|e| e.at(function.name()))?;
+        if let Some(before) = overlaps {
+            let edge = PROGRAMMATIC;
+            // SAFETY: the pointers are to variables; both nodes are of the graph, and of kernels.
+            let status = unsafe {
+                let add = self.device.table().cuGraphAddDependencies;
+                add(chain.raw, &raw const before, &raw const node, &raw const edge, 1)
+            };
+            self.device.check("cuGraphAddDependencies", status).map_err(|e| e.at(function.name()))?;
+        }
         keep(&mut self.kept.modules, function.module());
-        Ok(chain.extend(node))
+        Ok(chain.extend(node, true))
     }
 
     /// Adds a copy.
@@ -137,7 +151,7 @@ impl Graph {
         };
         self.device.check("cuGraphAddMemcpyNode", status)?;
         transfer.pinned().iter().for_each(|pinned| keep(&mut self.kept.pinned, pinned));
-        Ok(chain.extend(node))
+        Ok(chain.extend(node, false))
     }
 
     /// A condition for a branch or loop on that chain; false at every launch until a kernel sets it.
@@ -198,12 +212,12 @@ impl Graph {
             add(&raw mut node, chain.raw, before.as_ptr(), std::ptr::null(), before.len(), &raw mut params)
         };
         self.device.check("cuGraphAddNode", status)?;
-        chain.extend(node);
+        chain.extend(node, false);
         if params.bodies.is_null() {
             return Err(Error::internal("the driver gave a conditional node without bodies"));
         }
         // SAFETY: the driver has set `bodies` to as many graphs as `size`; they live as long as the graph.
-        Ok(std::array::from_fn(|i| Chain { raw: unsafe { *params.bodies.add(i) }, last: None }))
+        Ok(std::array::from_fn(|i| Chain { raw: unsafe { *params.bodies.add(i) }, last: None, kernel: false }))
     }
 
     /// Makes the graph ready to be launched.
@@ -233,8 +247,8 @@ impl Chain {
         self.last.into_iter().collect()
     }
 
-    fn extend(&mut self, node: RawNode) -> Node {
-        self.last = Some(node);
+    fn extend(&mut self, node: RawNode, kernel: bool) -> Node {
+        (self.last, self.kernel) = (Some(node), kernel);
         Node(node)
     }
 }

@@ -3,11 +3,12 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use douse_core::{Code, Error, Result};
 
 use super::device::Device;
-use super::entry::Address;
+use super::entry::{Address, HOST};
 use super::stream::Stream;
 
 /// Memory on a device, freed when dropped. (The driver frees it when the work that uses it is done.)
@@ -25,6 +26,8 @@ pub struct Place {
     len: usize,
 }
 
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`
+const POINTER_KIND: i32 = 2;
 /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`
 const POINTER_DEVICE: i32 = 9;
 
@@ -143,6 +146,36 @@ impl Device {
         // SAFETY: the pinned part has the place's length. Its owner waits for the device before it frees it.
         let status = unsafe { (self.table().cuMemcpyHtoDAsync)(to.address, from.cast(), to.len, stream.raw()) };
         self.check("cuMemcpyHtoDAsync", status)
+    }
+
+    /// Whether bytes lie in memory that a caller has pinned (`cuMemHostAlloc`, `cuMemHostRegister`, PyTorch's `pin_memory`).
+    pub fn is_pinned(&self, bytes: &[u8]) -> bool {
+        let Ok(_current) = self.enter() else { return false };
+        let knows = |at: Option<&u8>| {
+            let mut kind: u32 = 0;
+            let Some(at) = at.map(|byte| std::ptr::from_ref(byte).addr() as u64) else { return false };
+            // SAFETY: the pointer is to a variable of the attribute's type; the driver refuses addresses that it does not know.
+            let status = unsafe { (self.table().cuPointerGetAttribute)((&raw mut kind).cast(), POINTER_KIND, at) };
+            status == 0 && kind == HOST
+        };
+        knows(bytes.first()) && knows(bytes.last())
+    }
+
+    /// Copies bytes that are [pinned](Device::is_pinned) to a place of their length, and waits.
+    ///
+    /// # Errors
+    /// What the driver says; `Internal` where the lengths differ.
+    pub fn upload_pinned(&self, from: &[u8], to: Place, stream: &Stream) -> Result<()> {
+        if from.len() != to.len {
+            return Err(Error::internal(format!("a copy of {} bytes to {}", from.len(), to.len)));
+        }
+        let _current = self.enter()?;
+        // SAFETY: both are of that length; the bytes are borrowed until the copy is done, or can never be done.
+        let status =
+            unsafe { (self.table().cuMemcpyHtoDAsync)(to.address, from.as_ptr().cast(), to.len, stream.raw()) };
+        let copied = self.check("cuMemcpyHtoDAsync", status);
+        stream.synchronize()?;
+        copied
     }
 
     /// Copies a place into a part of pinned memory.
@@ -264,6 +297,41 @@ impl PinnedMemory {
         Ok(self.part(start, 0)?.addr() as u64)
     }
 
+    /// A part of it as kernels take it, which read and write the host's memory then.
+    ///
+    /// # Errors
+    /// `Internal` where it reaches outside.
+    pub fn place(&self, range: Range<usize>) -> Result<Place> {
+        let len = range.len();
+        Ok(Place { address: self.part(range.start, len)?.addr() as u64, len })
+    }
+
+    /// The word at a multiple of four bytes, which a kernel may be writing; what it wrote before that, beyond a fence, can be read then.
+    ///
+    /// # Errors
+    /// `Internal` where there is none.
+    pub fn word(&self, start: usize) -> Result<u32> {
+        Ok(self.word_at(start)?.load(Ordering::Acquire))
+    }
+
+    /// Sets a word.
+    ///
+    /// # Errors
+    /// `Internal` where there is none.
+    pub fn set_word(&mut self, start: usize, value: u32) -> Result<()> {
+        self.word_at(start)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn word_at(&self, start: usize) -> Result<&AtomicU32> {
+        let word = self.part(start, size_of::<u32>())?;
+        if !start.is_multiple_of(size_of::<u32>()) {
+            return Err(Error::internal(format!("a word at byte {start} of pinned memory")));
+        }
+        // SAFETY: the part is ours, of a word's length, and aligned as the memory is; it lives as long as `self`.
+        Ok(unsafe { AtomicU32::from_ptr(word.cast()) })
+    }
+
     pub(super) fn bytes(&self) -> Arc<PinnedBytes> {
         self.0.clone()
     }
@@ -286,6 +354,33 @@ impl PinnedMemory {
         Ok(())
     }
 
+    /// Copies bytes to the beginning, in parts of `part` bytes: `run` gets their number and what copies one, which it may call from several
+    /// threads, as often as there are parts.
+    ///
+    /// # Errors
+    /// `Internal` where they do not fit, or not all parts were copied.
+    pub fn write_by(&mut self, bytes: &[u8], part: usize, run: impl FnOnce(usize, &(dyn Fn(usize) + Sync))) -> Result<()> {
+        let to = Parts { start: self.part(0, bytes.len())?, len: bytes.len(), part };
+        to.each(run, |start, at, len| {
+            // SAFETY: the part is ours, and this call's alone; bytes of a caller do not overlap it.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().wrapping_add(at), start, len) };
+        })
+    }
+
+    /// Copies the first bytes out, likewise.
+    ///
+    /// # Errors
+    /// As [`PinnedMemory::write_by`].
+    pub fn read_by(&self, bytes: &mut [u8], part: usize, run: impl FnOnce(usize, &(dyn Fn(usize) + Sync))) -> Result<()> {
+        let from = self.part(0, bytes.len())?;
+        let from = Parts { start: from, len: bytes.len(), part };
+        let to = Parts { start: bytes.as_mut_ptr(), ..from };
+        from.each(run, |start, at, len| {
+            // SAFETY: the parts are of one length, each this call's alone; memory of ours does not overlap a caller's.
+            unsafe { std::ptr::copy_nonoverlapping(start.cast_const(), to.at(at), len) };
+        })
+    }
+
     /// Copies bytes out.
     ///
     /// # Errors
@@ -294,6 +389,44 @@ impl PinnedMemory {
         let from = self.part(start, bytes.len())?;
         // SAFETY: as in `write`.
         unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+}
+
+/// Memory that several threads work on, each on parts of its own.
+#[derive(Clone, Copy)]
+struct Parts {
+    start: *mut u8,
+    len: usize,
+    part: usize,
+}
+
+// SAFETY: each part is given to one call only.
+unsafe impl Sync for Parts {}
+
+impl Parts {
+    fn at(&self, at: usize) -> *mut u8 {
+        self.start.wrapping_add(at)
+    }
+
+    /// Calls `copy` with the address, the place and the length of every part, by `run`.
+    fn each(
+        &self,
+        run: impl FnOnce(usize, &(dyn Fn(usize) + Sync)),
+        copy: impl Fn(*mut u8, usize, usize) + Sync,
+    ) -> Result<()> {
+        let count = self.len.div_ceil(self.part.max(1));
+        // Whatever `run` does, no two calls get one part.
+        let next = AtomicUsize::new(0);
+        run(count, &|_| {
+            let at = next.fetch_add(1, Ordering::Relaxed).saturating_mul(self.part);
+            if at < self.len {
+                copy(self.at(at), at, self.part.min(self.len - at));
+            }
+        });
+        if next.into_inner() < count {
+            return Err(Error::internal("a copy that was left half done"));
+        }
         Ok(())
     }
 }

@@ -15,22 +15,28 @@ mod executor;
 mod flag;
 mod frame;
 mod graph;
+mod mapped;
 mod outputs;
 mod resolve;
 mod room;
+mod snapshot;
 mod state;
+mod strided;
 mod tensor;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod values;
 mod walk;
 
 pub use action::FunctionMeta;
 pub use device::CudaDevice;
+pub use frame::Bindings;
 pub(crate) use device::Devices;
 pub(crate) use executor::{Call, Executor};
 pub use graph::{CudaGraph, CudaGraphReport, NewShape};
 pub(crate) use outputs::Output;
 pub(crate) use state::DeviceState;
+pub(crate) use strided::Strided;
 pub use tensor::DeviceTensor;
 pub(crate) use tensor::laid_out;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use douse_core::Result;
+use douse_core::{Code, Error, Result};
 use douse_cpu::State;
 use douse_cuda::{DeviceMemory, Place};
 
@@ -14,11 +14,13 @@ use super::device::CudaDevice;
 pub(crate) struct DeviceState {
     device: CudaDevice,
     buffers: BTreeMap<String, Arc<DeviceMemory>>,
+    /// What went wrong on the device in a call that had begun: nobody knows what it has written.
+    broken: Option<String>,
 }
 
 impl DeviceState {
     pub fn new(device: &CudaDevice) -> DeviceState {
-        DeviceState { device: device.clone(), buffers: BTreeMap::new() }
+        DeviceState { device: device.clone(), buffers: BTreeMap::new(), broken: None }
     }
 
     pub fn is_on(&self, device: &CudaDevice) -> bool {
@@ -49,8 +51,22 @@ impl DeviceState {
         Ok(Some(memory.all()))
     }
 
+    /// A call that had begun failed on the device.
+    pub fn break_off(&mut self, fault: &Error) {
+        self.broken = Some(fault.message.clone());
+    }
+
+    /// # Errors
+    /// `InvalidState` where a call has failed on the device.
+    pub fn check(&self) -> Result<()> {
+        let Some(fault) = &self.broken else { return Ok(()) };
+        let message = format!("the session is broken: a call in it failed on the device ({fault}); reset or restore it");
+        Err(Error::new(Code::InvalidState, message))
+    }
+
     /// Copies all buffers to the host.
     pub fn to_host(&self, state: &mut State) -> Result<()> {
+        self.check()?;
         for (name, memory) in &self.buffers {
             state.insert(name.clone(), self.device.read(memory.all())?);
         }

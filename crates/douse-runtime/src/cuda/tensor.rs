@@ -6,6 +6,7 @@ use douse_core::{Aligned, DType, Error, HostTensor, Result, TensorView, layout};
 use douse_cuda::{DeviceMemory, Place};
 
 use super::device::CudaDevice;
+use super::strided::Strided;
 
 /// A tensor in the memory of a CUDA device. Clones are the same tensor.
 ///
@@ -116,6 +117,11 @@ impl DeviceTensor {
         let same = self.sizes.iter().zip(self.strides.iter().zip(strides)).all(|(size, (a, b))| *size == 1 || a == b);
         let suited = same && self.place.address().is_multiple_of(ALIGNMENT) && self.place.len() >= bytes;
         suited.then(|| self.place.part(0..bytes).ok()).flatten()
+    }
+
+    /// How a program that reads these strides gets the elements.
+    pub(crate) fn strided_as(&self, strides: &[usize]) -> Option<Strided> {
+        Strided::new(self.dtype.size(), &self.sizes, &self.strides, strides, Some(self.place))
     }
 
     /// Whether the two may share memory.

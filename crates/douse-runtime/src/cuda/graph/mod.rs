@@ -19,7 +19,6 @@ use douse_cuda::{Function, Place};
 use douse_program::plan::{InputKind, Plan, SymbolSource};
 
 use super::action::Segment;
-use super::room::FLAG;
 use super::walk::Walk;
 use crate::symbols::{eval, place};
 pub(crate) use life::Life;
@@ -48,6 +47,7 @@ struct Shape {
 /// What a graph was made for, besides its input sizes.
 #[derive(Clone, Debug, PartialEq)]
 struct Stamp {
+    frame: u64,
     moves: u64,
     bound: Vec<Place>,
     symbols: Vec<Option<i64>>,
@@ -55,11 +55,15 @@ struct Stamp {
 
 impl Stamp {
     fn of(walk: &Walk<'_>) -> Stamp {
-        Stamp { moves: walk.room.moves(), bound: walk.frame.bound.clone(), symbols: walk.symbols.clone() }
+        let (frame, moves) = (walk.frame.number, walk.room.moves());
+        Stamp { frame, moves, bound: walk.frame.bound.clone(), symbols: walk.symbols.clone() }
     }
 
     fn is_of(&self, walk: &Walk<'_>) -> bool {
-        self.moves == walk.room.moves() && self.bound == walk.frame.bound && self.symbols == walk.symbols
+        self.frame == walk.frame.number
+            && self.moves == walk.room.moves()
+            && self.bound == walk.frame.bound
+            && self.symbols == walk.symbols
     }
 }
 
@@ -126,6 +130,11 @@ impl Graphs {
         Ok(shapes.last_mut().map(|shape| Shelf { life, report, shape, set_condition }))
     }
 
+    /// Forgets what was recorded: it cannot be used any more.
+    pub fn forget(&mut self) {
+        self.shapes.clear();
+    }
+
     /// Forgets what was recorded where the method has stopped using graphs, and counts what a call read.
     pub fn end(&mut self, host_reads: u64) {
         self.report.host_reads += host_reads;
@@ -170,7 +179,7 @@ impl Shelf<'_> {
                 None => {
                     // The old graph goes first: both may not fit.
                     *slot = None;
-                    let conditions = Conditions { set: self.set_condition, flag: walk.control(FLAG)? };
+                    let conditions = Conditions { set: self.set_condition, flag: walk.room.flag()? };
                     *slot = Some(Recorded::new(commands, stamp, walk, conditions)?);
                     self.report.recordings += 1;
                     Ok(())

@@ -34,7 +34,7 @@ impl Recorded {
         let free = device.free_memory()?;
         let graph = device.graph()?;
         let mut chain = graph.chain();
-        let mut builder = Builder { graph, room: walk.room, conditions };
+        let mut builder = Builder { graph, room: walk.room, conditions, overlaps: walk.prepared.actions.overlaps };
         let nodes = builder.all(&mut chain, &commands)?;
         let exec = builder.graph.instantiate()?;
         exec.upload(walk.stream)?;
@@ -59,8 +59,8 @@ impl Recorded {
             match new {
                 Command::Launch { function, grid, arguments } => exec.set_launch(*node, function, grid, arguments)?,
                 Command::Copy { from, to } => exec.set_transfer(*node, Transfer::Within { from: *from, to: *to })?,
-                Command::Upload { to, .. } => {
-                    exec.set_transfer(*node, Transfer::Upload { from: &room.pinned, start: 0, to: *to })?;
+                Command::Upload { to, start, .. } => {
+                    exec.set_transfer(*node, Transfer::Upload { from: &room.pinned, start: *start, to: *to })?;
                 }
                 Command::Download { from, start, .. } => {
                     let transfer = Transfer::Download { from: *from, to: &room.pinned, start: *start };
@@ -103,6 +103,8 @@ struct Builder<'a> {
     graph: Graph,
     room: &'a Memory,
     conditions: Conditions<'a>,
+    /// Launches may overlap here.
+    overlaps: bool,
 }
 
 impl Builder<'_> {
@@ -110,13 +112,23 @@ impl Builder<'_> {
         commands.iter().map(|command| self.one(chain, command)).collect()
     }
 
+    /// In a branch or loop launches do not overlap.
+    fn inside(&mut self, chain: &mut Chain, commands: &[Command]) -> Result<Vec<Option<Node>>> {
+        let overlaps = std::mem::replace(&mut self.overlaps, false);
+        let nodes = self.all(chain, commands);
+        self.overlaps = overlaps;
+        nodes
+    }
+
     fn one(&mut self, chain: &mut Chain, command: &Command) -> Result<Option<Node>> {
         let pinned = &self.room.pinned;
         let node = match command {
-            Command::Launch { function, grid, arguments } => self.graph.launch(chain, function, grid, arguments)?,
+            Command::Launch { function, grid, arguments } => {
+                self.graph.launch(chain, function, grid, arguments, self.overlaps)?
+            }
             Command::Copy { from, to } => self.graph.transfer(chain, Transfer::Within { from: *from, to: *to })?,
-            Command::Upload { to, .. } => {
-                self.graph.transfer(chain, Transfer::Upload { from: pinned, start: 0, to: *to })?
+            Command::Upload { to, start, .. } => {
+                self.graph.transfer(chain, Transfer::Upload { from: pinned, start: *start, to: *to })?
             }
             Command::Download { from, start, .. } => {
                 let transfer = Transfer::Download { from: *from, to: pinned, start: *start };
@@ -126,8 +138,8 @@ impl Builder<'_> {
                 let condition = self.graph.condition(chain)?;
                 self.decide(chain, condition, *predicate)?;
                 let [mut taken, mut other] = self.graph.branch(chain, condition)?;
-                self.all(&mut taken, then)?;
-                self.all(&mut other, otherwise)?;
+                self.inside(&mut taken, then)?;
+                self.inside(&mut other, otherwise)?;
                 return Ok(None);
             }
             Command::While { test, predicate, body } => {
@@ -135,8 +147,8 @@ impl Builder<'_> {
                 self.all(chain, test)?;
                 self.decide(chain, condition, *predicate)?;
                 let mut inside = self.graph.repeat(chain, condition)?;
-                self.all(&mut inside, body)?;
-                self.all(&mut inside, test)?;
+                self.inside(&mut inside, body)?;
+                self.inside(&mut inside, test)?;
                 self.decide(&mut inside, condition, *predicate)?;
                 return Ok(None);
             }
@@ -150,7 +162,7 @@ impl Builder<'_> {
         let set = self.conditions.set.ok_or_else(missing)?;
         let grid = Grid { blocks: [1; 3], threads: [1; 3], shared: 0 };
         let flag = Argument::Place(self.conditions.flag);
-        self.graph.launch(chain, set, &grid, &[Argument::Place(predicate), condition.argument(), flag])?;
+        self.graph.launch(chain, set, &grid, &[Argument::Place(predicate), condition.argument(), flag], self.overlaps)?;
         Ok(())
     }
 }
