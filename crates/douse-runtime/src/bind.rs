@@ -1,5 +1,6 @@
 //! Checks a call's inputs before anything runs, and lays them out as the plan reads them.
 
+use douse_core::sym::Expr;
 use douse_core::{Aligned, DType, Error, Result, Scalar, TensorView, layout};
 use douse_cpu::InputValue;
 use douse_cuda::{Place, Stream};
@@ -103,19 +104,16 @@ impl<'a> Bound<'a> {
             let value = eval(expr, &self.symbols).and_then(|v| usize::try_from(v).ok());
             value.ok_or_else(|| Error::internal(format!("the size {expr} cannot be computed")))
         };
-        let strides = strides.iter().map(size).collect::<Result<Vec<usize>>>()?;
         let buffer = plan.buffers.get(buffer as usize).ok_or_else(|| Error::internal("an input without a buffer"))?;
         let bytes = size(&buffer.elements)?
             .checked_mul(buffer.dtype.size())
             .ok_or_else(|| Error::invalid_argument("the tensor is too large"))?;
+        if !written && let Some(laid) = self.as_it_lies(strides, bytes, argument, on) {
+            return Ok(laid);
+        }
+        let strides = strides.iter().map(size).collect::<Result<Vec<usize>>>()?;
         match argument {
             Argument::Tensor(view) => {
-                if !written
-                    && let Some(memory) = view.borrow_as(&strides)
-                    && memory.len() == bytes
-                {
-                    return Ok(Laid::Borrowed(memory));
-                }
                 self.copies += 1;
                 if !written
                     && on.is_some()
@@ -132,12 +130,6 @@ impl<'a> Bound<'a> {
                 Ok(if written { Laid::Written { copy, caller: *view, strides } } else { Laid::Copied(copy) })
             }
             Argument::Device(tensor) => {
-                if !written
-                    && on.is_some_and(|on| on.device.same(tensor.device()))
-                    && let Some(place) = tensor.place_as(&strides, bytes)
-                {
-                    return Ok(Laid::Device(place));
-                }
                 self.copies += 1;
                 if !written
                     && on.is_some_and(|on| on.device.same(tensor.device()))
@@ -153,6 +145,33 @@ impl<'a> Bound<'a> {
                 Ok(if written { Laid::WrittenDevice { copy, tensor, strides } } else { Laid::Copied(copy) })
             }
             _ => Ok(Laid::None),
+        }
+    }
+
+    /// A tensor that has the strides that the program reads, and can be used so.
+    fn as_it_lies(
+        &self,
+        strides: &[Expr],
+        bytes: usize,
+        argument: &Argument<'a>,
+        on: Option<On<'_>>,
+    ) -> Option<Laid<'a>> {
+        let same = |sizes: &[usize], found: &[usize]| {
+            let mut dims = strides.iter().zip(sizes).zip(found);
+            dims.all(|((stride, size), found)| {
+                *size == 1 || eval(stride, &self.symbols).and_then(|v| usize::try_from(v).ok()) == Some(*found)
+            })
+        };
+        match argument {
+            Argument::Tensor(view) if same(view.sizes(), view.strides()) => {
+                let memory = view.borrow_as(view.strides())?;
+                (memory.len() == bytes).then_some(Laid::Borrowed(memory))
+            }
+            Argument::Device(tensor) if same(tensor.sizes(), tensor.strides()) => {
+                let here = on.is_some_and(|on| on.device.same(tensor.device()));
+                tensor.place_of(bytes).filter(|_| here).map(Laid::Device)
+            }
+            _ => None,
         }
     }
 

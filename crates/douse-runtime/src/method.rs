@@ -329,6 +329,7 @@ fn value(output: Output) -> Result<Value> {
     use douse_core::Scalar;
     let output = match output {
         Output::Device(tensor) => return Ok(Value::Device(tensor)),
+        Output::Tensor(tensor) => return Ok(Value::Tensor(tensor)),
         Output::Host(output) => output,
     };
     Ok(match output {

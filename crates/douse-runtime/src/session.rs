@@ -80,13 +80,16 @@ impl Session {
     pub(crate) fn move_to_device<'a>(
         &mut self,
         device: &CudaDevice,
-        initial: impl Iterator<Item = (&'a str, &'a [u8])>,
+        initial: impl Iterator<Item = (&'a str, &'a [u8])> + Clone,
     ) -> Result<&mut DeviceState> {
         if self.device.as_ref().is_some_and(|state| !state.is_on(device)) {
             self.move_to_host()?;
         }
         let state = self.device.get_or_insert_with(|| Box::new(DeviceState::new(device)));
         state.check()?;
+        if state.holds(initial.clone()) {
+            return Ok(state);
+        }
         for (name, bytes) in initial {
             let known = state.len(name).or_else(|| self.state.get_mut(name).map(|bytes| bytes.len()));
             check_size(name, known.unwrap_or(bytes.len()), bytes.len())?;

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use douse_core::{Code, Error, Result};
 
@@ -297,15 +297,6 @@ impl PinnedMemory {
         Ok(self.part(start, 0)?.addr() as u64)
     }
 
-    /// A part of it as kernels take it, which read and write the host's memory then.
-    ///
-    /// # Errors
-    /// `Internal` where it reaches outside.
-    pub fn place(&self, range: Range<usize>) -> Result<Place> {
-        let len = range.len();
-        Ok(Place { address: self.part(range.start, len)?.addr() as u64, len })
-    }
-
     /// The word at a multiple of four bytes, which a kernel may be writing; what it wrote before that, beyond a fence, can be read then.
     ///
     /// # Errors
@@ -354,33 +345,6 @@ impl PinnedMemory {
         Ok(())
     }
 
-    /// Copies bytes to the beginning, in parts of `part` bytes: `run` gets their number and what copies one, which it may call from several
-    /// threads, as often as there are parts.
-    ///
-    /// # Errors
-    /// `Internal` where they do not fit, or not all parts were copied.
-    pub fn write_by(&mut self, bytes: &[u8], part: usize, run: impl FnOnce(usize, &(dyn Fn(usize) + Sync))) -> Result<()> {
-        let to = Parts { start: self.part(0, bytes.len())?, len: bytes.len(), part };
-        to.each(run, |start, at, len| {
-            // SAFETY: the part is ours, and this call's alone; bytes of a caller do not overlap it.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().wrapping_add(at), start, len) };
-        })
-    }
-
-    /// Copies the first bytes out, likewise.
-    ///
-    /// # Errors
-    /// As [`PinnedMemory::write_by`].
-    pub fn read_by(&self, bytes: &mut [u8], part: usize, run: impl FnOnce(usize, &(dyn Fn(usize) + Sync))) -> Result<()> {
-        let from = self.part(0, bytes.len())?;
-        let from = Parts { start: from, len: bytes.len(), part };
-        let to = Parts { start: bytes.as_mut_ptr(), ..from };
-        from.each(run, |start, at, len| {
-            // SAFETY: the parts are of one length, each this call's alone; memory of ours does not overlap a caller's.
-            unsafe { std::ptr::copy_nonoverlapping(start.cast_const(), to.at(at), len) };
-        })
-    }
-
     /// Copies bytes out.
     ///
     /// # Errors
@@ -389,44 +353,6 @@ impl PinnedMemory {
         let from = self.part(start, bytes.len())?;
         // SAFETY: as in `write`.
         unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), bytes.as_mut_ptr(), bytes.len()) };
-        Ok(())
-    }
-}
-
-/// Memory that several threads work on, each on parts of its own.
-#[derive(Clone, Copy)]
-struct Parts {
-    start: *mut u8,
-    len: usize,
-    part: usize,
-}
-
-// SAFETY: each part is given to one call only.
-unsafe impl Sync for Parts {}
-
-impl Parts {
-    fn at(&self, at: usize) -> *mut u8 {
-        self.start.wrapping_add(at)
-    }
-
-    /// Calls `copy` with the address, the place and the length of every part, by `run`.
-    fn each(
-        &self,
-        run: impl FnOnce(usize, &(dyn Fn(usize) + Sync)),
-        copy: impl Fn(*mut u8, usize, usize) + Sync,
-    ) -> Result<()> {
-        let count = self.len.div_ceil(self.part.max(1));
-        // Whatever `run` does, no two calls get one part.
-        let next = AtomicUsize::new(0);
-        run(count, &|_| {
-            let at = next.fetch_add(1, Ordering::Relaxed).saturating_mul(self.part);
-            if at < self.len {
-                copy(self.at(at), at, self.part.min(self.len - at));
-            }
-        });
-        if next.into_inner() < count {
-            return Err(Error::internal("a copy that was left half done"));
-        }
         Ok(())
     }
 }

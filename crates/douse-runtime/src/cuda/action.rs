@@ -164,7 +164,7 @@ impl Actions {
 }
 
 /// Calls `visit` for all work for the device, that in branches and loops after what holds it.
-pub(super) fn all_ops<'a>(actions: &'a [Action], visit: &mut dyn FnMut(&'a Op)) {
+fn all_ops<'a>(actions: &'a [Action], visit: &mut dyn FnMut(&'a Op)) {
     for action in actions {
         match action {
             Action::Segment(segment) => each_op(&segment.ops, visit),
@@ -198,7 +198,7 @@ fn launches(actions: &[Action]) -> Vec<&Launched> {
 }
 
 /// Bytes of shared memory that a launch may have without its function asking for more.
-pub(super) const SHARED_WITHOUT_ASKING: u32 = 48 << 10;
+const SHARED_WITHOUT_ASKING: u32 = 48 << 10;
 
 /// Joins a plan's steps with their code.
 ///

@@ -18,7 +18,7 @@ use super::compare::{self, Copies};
 use super::device::CudaDevice;
 use super::frame::{Bindings, Callers, Frames};
 use super::graph::{CudaGraph, CudaGraphReport, Graphs, Shelf};
-use super::outputs::{Output, Pool, Taken, direct};
+use super::outputs::{self, Output, Pool, Taken, direct};
 use super::room::Room;
 use super::snapshot::Snapshot;
 use super::state::DeviceState;
@@ -38,8 +38,10 @@ pub(super) struct Prepared {
     initial: Vec<(String, Bytes)>,
     /// Of temporaries, by buffer: the first and last step that uses each.
     pub lives: Vec<Option<(u32, u32)>>,
-    /// The buffers of state, with its names.
+    /// The buffers of state, with its names, in their order.
     pub states: Vec<(BufferId, String)>,
+    /// The buffers of outputs.
+    pub outputs: Vec<BufferId>,
 }
 
 /// A method that is ready to run on a device. A clone shares its code and weights, and has memory and graphs of its own.
@@ -134,10 +136,12 @@ impl Executor {
                 initial.push((name.clone(), bytes));
             }
         }
-        let lives = lifetimes(&plan);
+        initial.sort_by(|(a, _), (b, _)| a.cmp(b));
+        states.sort_by(|(_, a), (_, b)| a.cmp(b));
+        let (lives, outputs) = (lifetimes(&plan), outputs::buffers(&plan));
         let device = device.clone();
         tracing::debug!(method = %plan.name, ?device, arch = %target.arch, "method loaded");
-        let prepared = Prepared { plan, device, actions, constants, _memory: memory, initial, lives, states };
+        let prepared = Prepared { plan, device, actions, constants, _memory: memory, initial, lives, states, outputs };
         let graphs = graphs.map(Graphs::new);
         Ok(Executor::with(Arc::new(prepared), graphs))
     }
@@ -172,8 +176,8 @@ impl Executor {
         self.stream.as_deref()
     }
 
-    /// Names and bytes of the state before the first call.
-    pub fn initial_state(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    /// Names and bytes of the state before the first call, by name.
+    pub fn initial_state(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
         self.prepared.initial.iter().map(|(name, bytes)| (name.as_str(), &**bytes))
     }
 
@@ -315,7 +319,7 @@ impl Run<'_> {
         let (plan, device) = (&prepared.plan, &prepared.device);
         let mut symbols = call.symbols.to_vec();
         symbols.resize(plan.symbols.len(), None);
-        let taken = if call.outputs_on_device { pool.take(plan, &symbols, device)? } else { Taken::new() };
+        let taken = if call.outputs_on_device { pool.take(plan, &prepared.outputs, &symbols, device)? } else { Taken::new() };
         let (memory, own) = (&mut room.memory, &room.own);
         let stream = stream.unwrap_or(own);
         let callers = Callers { direct: direct(plan, call.places, &taken), strided: call.strided };

@@ -3,13 +3,13 @@
 use douse_core::{Error, Result};
 use douse_cuda::{Place, Stream};
 use douse_program::arena::{self, Layout};
-use douse_program::plan::{BufferId, BufferKind, InputKind, Plan};
+use douse_program::plan::{BufferId, BufferKind, InputKind, OutputKind, Plan};
 
 use super::executor::Prepared;
-use super::mapped::is_mapped;
 use super::room::{Given, Memory, Slots, Way};
 use super::state::DeviceState;
 use super::strided::Strided;
+use super::values::Shape;
 use crate::symbols::eval;
 
 /// The frames of the last few shapes, so that a caller who alternates between them does not lay anything out again.
@@ -42,6 +42,8 @@ pub(super) struct Frame {
     pub tells: bool,
     /// How the inputs come to the device.
     pub bindings: Bindings,
+    /// Of outputs, by number, where it is known before the call.
+    pub shapes: Vec<Option<Shape>>,
 }
 
 /// How the tensors and numbers that a call was given came to the device.
@@ -49,8 +51,6 @@ pub(super) struct Frame {
 pub struct Bindings {
     /// They lay there, and were used where they lay.
     pub in_place: usize,
-    /// They were copied to pinned memory, from which kernels read them.
-    pub mapped: usize,
     /// They were copied to the device.
     pub copied: usize,
     /// The device brought them into the program's layout.
@@ -62,7 +62,6 @@ impl Bindings {
         let mut bindings = Bindings { in_place, ..Bindings::default() };
         for (_, _, way) in inputs {
             *match way {
-                Way::Mapped => &mut bindings.mapped,
                 Way::Copied | Way::Written => &mut bindings.copied,
                 Way::Rearranged(_) | Way::OnDevice => &mut bindings.rearranged,
             } += 1;
@@ -101,13 +100,12 @@ impl Frame {
     /// Fills in what another call may have elsewhere.
     fn bind(&mut self, prepared: &Prepared, state: &mut DeviceState, callers: &Callers<'_>) -> Result<()> {
         self.bound.clear();
-        for (id, name) in &prepared.states {
-            let place = state.own(name)?.ok_or_else(|| Error::internal(format!("no state {name}")))?;
-            if let Some(slot) = self.places.get_mut(*id as usize) {
+        state.own_all(&prepared.states, |id, place| {
+            if let Some(slot) = self.places.get_mut(id as usize) {
                 *slot = Some(place);
             }
             self.bound.push(place);
-        }
+        })?;
         for (buffer, given) in &callers.direct {
             let at = *buffer as usize;
             if let (Some(place), Some(waits)) = (self.places.get_mut(at), self.waits.get_mut(at)) {
@@ -191,13 +189,7 @@ fn make(
             BufferKind::Constant(_) | BufferKind::State { .. } => {}
             BufferKind::Input(_) | BufferKind::Output(_) => {
                 let range = slots.get(id as BufferId);
-                *place = match range {
-                    Some(range) if slots.is_mapped(&range) => {
-                        Some(room.pinned.place(range)?)
-                    }
-                    Some(range) => Some(values.part(range)?),
-                    None => None,
-                };
+                *place = range.map(|range| values.part(range)).transpose()?;
                 *waits = place.is_none() && matches!(buffer.kind, BufferKind::Output(_));
             }
             BufferKind::Temporary => {
@@ -219,8 +211,13 @@ fn make(
     let tells = prepared.actions.raises || !slots.downloaded().is_empty();
     let strided = strided(plan, callers.strided).map(|(buffer, strided)| (buffer, *strided)).collect();
     let direct = callers.direct.iter().map(|(buffer, _)| *buffer).collect();
+    let shapes = plan.outputs.iter().map(|output| match &output.kind {
+        OutputKind::Tensor { dtype, sizes, strides, .. } => Shape::new(sizes, strides, *dtype, symbols),
+        _ => None,
+    });
+    let shapes = shapes.collect();
     let made_for = MadeFor { symbols: symbols.to_vec(), laid: room.laid(), direct };
-    Ok(Frame { made_for, number, slots, places, waits, bound: Vec::new(), strided, tells, bindings })
+    Ok(Frame { made_for, number, slots, places, waits, bound: Vec::new(), strided, tells, bindings, shapes })
 }
 
 /// Where a call's inputs and outputs go, but for those that lie elsewhere. An output whose size has no bound gets memory when it is known.
@@ -245,7 +242,6 @@ fn slots(prepared: &Prepared, symbols: &[Option<i64>], callers: &Callers<'_>) ->
             Some(Some(strided)) if strided.place.is_some() => Way::OnDevice,
             // The host's tensor is dense, so it has as many bytes.
             Some(Some(_)) => Way::Rearranged(bytes),
-            _ if is_mapped(&prepared.actions, buffer, bytes, symbols) => Way::Mapped,
             _ => Way::Copied,
         };
         inputs.push((buffer, bytes, way));

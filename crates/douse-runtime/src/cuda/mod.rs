@@ -15,7 +15,6 @@ mod executor;
 mod flag;
 mod frame;
 mod graph;
-mod mapped;
 mod outputs;
 mod resolve;
 mod room;

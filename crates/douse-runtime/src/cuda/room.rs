@@ -56,8 +56,6 @@ impl Growing {
 pub(super) enum Way {
     /// With the others, in one copy.
     Copied,
-    /// The kernels that take it read the host's memory.
-    Mapped,
     /// The program writes it: it comes back.
     Written,
     /// In another layout than the program reads: the device brings what was copied into that. The bytes that are copied.
@@ -71,16 +69,13 @@ pub(super) type Given = (BufferId, usize, Way);
 
 /// Inputs and outputs of a call: where they lie in the memory for values, and in its pinned twin.
 ///
-/// First what kernels read from the twin; then inputs that are copied, and the random state, of those the ones that are written last; then
-/// outputs: what goes to the device is one copy, and what comes back another. What is too large for pinned memory, or is only on the device, lies behind.
+/// First inputs that are copied, and the random state, of those the ones that are written last; then outputs: what goes to the device is one copy, and what comes back another. What is too large for pinned memory, or is only on the device, lies behind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots {
     /// By buffer.
     ranges: Vec<Option<Range<usize>>>,
     /// Where the bytes of inputs lie that are rearranged then, by buffer.
     raw: Vec<Option<Range<usize>>>,
-    /// What kernels read from the twin ends here.
-    mapped: usize,
     /// Where the random state is, if there is one.
     random: Option<usize>,
     /// Where what comes back begins.
@@ -97,12 +92,6 @@ impl Slots {
     pub fn new(buffers: usize, inputs: &[Given], outputs: &[(BufferId, usize)], random: bool) -> Slots {
         let mut slots = Slots { ranges: vec![None; buffers], raw: vec![None; buffers], ..Slots::default() };
         let small = |len: usize| len <= STAGED;
-        for (buffer, len, way) in inputs {
-            if *way == Way::Mapped {
-                slots.add(*buffer, *len);
-            }
-        }
-        slots.mapped = slots.total;
         for (buffer, len, way) in inputs {
             match way {
                 Way::Copied if small(*len) => slots.add(*buffer, *len),
@@ -171,11 +160,6 @@ impl Slots {
         (range.end <= self.staged).then_some(range.start)
     }
 
-    /// Whether kernels read this part of pinned memory.
-    pub fn is_mapped(&self, range: &Range<usize>) -> bool {
-        range.end <= self.mapped
-    }
-
     /// The random state, if there is one.
     pub fn random(&self) -> Option<Range<usize>> {
         self.random.map(|start| start..start + RANDOM)
@@ -183,7 +167,7 @@ impl Slots {
 
     /// What goes to the device when a call begins.
     pub fn uploaded(&self) -> Range<usize> {
-        self.mapped..self.uploaded
+        0..self.uploaded
     }
 
     /// What comes back and nothing writes: what lies between values.
@@ -330,14 +314,13 @@ mod tests {
     fn what_is_copied_together_lies_together_and_large_values_are_not_pinned() {
         let large = STAGED + 1;
         let inputs =
-            [(0, large, Way::Copied), (1, 10, Way::Written), (4, 20, Way::Copied), (5, 8, Way::Mapped), (6, 40, Way::Rearranged(30))];
-        let slots = Slots::new(7, &inputs, &[(2, 300), (3, large)], true);
-        assert_eq!((slots.get(5), slots.get(4), slots.raw(6)), (Some(0..8), Some(256..276), Some(512..542)));
-        assert_eq!((slots.random(), slots.get(1), slots.get(2)), (Some(768..784), Some(1024..1034), Some(1280..1580)));
-        assert_eq!((slots.uploaded(), slots.downloaded()), (256..1280, 1024..1792));
-        assert_eq!([5, 2, 6, 0].map(|id| slots.staged(&slots.get(id).unwrap())), [Some(0), Some(1280), None, None]);
-        assert!(slots.is_mapped(&slots.get(5).unwrap()) && !slots.is_mapped(&slots.get(4).unwrap()));
+            [(0, large, Way::Copied), (1, 10, Way::Written), (4, 20, Way::Copied), (5, 40, Way::Rearranged(30))];
+        let slots = Slots::new(6, &inputs, &[(2, 300), (3, large)], true);
+        assert_eq!((slots.get(4), slots.raw(5)), (Some(0..20), Some(256..286)));
+        assert_eq!((slots.random(), slots.get(1), slots.get(2)), (Some(512..528), Some(768..778), Some(1024..1324)));
+        assert_eq!((slots.uploaded(), slots.downloaded()), (0..1024, 768..1536));
+        assert_eq!([4, 2, 5, 0].map(|id| slots.staged(&slots.get(id).unwrap())), [Some(0), Some(1024), None, None]);
         assert!(slots.get(0).unwrap().end <= slots.get(3).unwrap().start);
-        assert_eq!(slots.gaps(), [1034..1280, 1580..1792]);
+        assert_eq!(slots.gaps(), [778..1024, 1324..1536]);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use douse_core::{Code, Error, Result};
 use douse_cpu::State;
 use douse_cuda::{DeviceMemory, Place};
+use douse_program::plan::BufferId;
 
 use super::device::CudaDevice;
 
@@ -43,12 +44,7 @@ impl DeviceState {
     /// Where a buffer lies, for a call that may write it: it is this session's alone from now on.
     pub fn own(&mut self, name: &str) -> Result<Option<Place>> {
         let Some(memory) = self.buffers.get_mut(name) else { return Ok(None) };
-        if Arc::get_mut(memory).is_none() {
-            let copy = self.device.allocate(memory.len(), || format!("a copy of the state {name}"))?;
-            self.device.copy(memory.all(), copy.all())?;
-            *memory = Arc::new(copy);
-        }
-        Ok(Some(memory.all()))
+        own(&self.device, name, memory).map(Some)
     }
 
     /// A call that had begun failed on the device.
@@ -64,6 +60,30 @@ impl DeviceState {
         Err(Error::new(Code::InvalidState, message))
     }
 
+    /// Whether it has all of these, in these sizes; names are in order.
+    pub fn holds<'a>(&self, all: impl Iterator<Item = (&'a str, &'a [u8])>) -> bool {
+        let mut mine = self.buffers.iter();
+        let mut all = all;
+        all.all(|(name, bytes)| {
+            mine.find(|(other, _)| *other == name).is_some_and(|(_, memory)| memory.len() == bytes.len())
+        })
+    }
+
+    /// [`own`](DeviceState::own) for each of these buffers, whose names are in order, and calls `each` with the places.
+    ///
+    /// # Errors
+    /// `Internal` for one that is not there.
+    pub fn own_all(&mut self, all: &[(BufferId, String)], mut each: impl FnMut(BufferId, Place)) -> Result<()> {
+        let DeviceState { device, buffers, .. } = self;
+        let mut mine = buffers.iter_mut();
+        for (id, name) in all {
+            let missing = || Error::internal(format!("no state {name}"));
+            let (_, memory) = mine.find(|(other, _)| *other == name).ok_or_else(missing)?;
+            each(*id, own(device, name, memory)?);
+        }
+        Ok(())
+    }
+
     /// Copies all buffers to the host.
     pub fn to_host(&self, state: &mut State) -> Result<()> {
         self.check()?;
@@ -72,4 +92,13 @@ impl DeviceState {
         }
         Ok(())
     }
+}
+
+fn own(device: &CudaDevice, name: &str, memory: &mut Arc<DeviceMemory>) -> Result<Place> {
+    if Arc::get_mut(memory).is_none() {
+        let copy = device.allocate(memory.len(), || format!("a copy of the state {name}"))?;
+        device.copy(memory.all(), copy.all())?;
+        *memory = Arc::new(copy);
+    }
+    Ok(memory.all())
 }

@@ -112,10 +112,9 @@ impl DeviceTensor {
         self.device.upload(host.bytes(), self.place.part(0..host.bytes().len())?)
     }
 
-    /// The place, if a program that reads these strides and that many bytes can use it.
-    pub(crate) fn place_as(&self, strides: &[usize], bytes: usize) -> Option<Place> {
-        let same = self.sizes.iter().zip(self.strides.iter().zip(strides)).all(|(size, (a, b))| *size == 1 || a == b);
-        let suited = same && self.place.address().is_multiple_of(ALIGNMENT) && self.place.len() >= bytes;
+    /// The place of its first bytes, if a program can use it, which it cannot where it is not aligned.
+    pub(crate) fn place_of(&self, bytes: usize) -> Option<Place> {
+        let suited = self.place.address().is_multiple_of(ALIGNMENT) && self.place.len() >= bytes;
         suited.then(|| self.place.part(0..bytes).ok()).flatten()
     }
 

@@ -1,17 +1,39 @@
 //! A call's inputs on their way to the device, and its outputs on their way back.
 
+use std::sync::Arc;
+
 use douse_core::sym::Expr;
-use douse_core::{Aligned, Error, Result, Scalar};
+use douse_core::{Aligned, DType, Error, HostTensor, Result, Scalar};
 use douse_cpu::executor::number;
 use douse_cpu::{InputValue, OutputValue, Threads};
 use douse_program::plan::{BufferId, InputKind, OutputKind};
-use std::sync::Arc;
 
 use super::executor::{Call, Prepared};
 use super::outputs::{Output, Taken};
 use super::tensor::DeviceTensor;
 use super::walk::Walk;
-use crate::symbols::{counts, eval};
+use crate::symbols::eval;
+
+/// The shape of an output.
+#[derive(Debug)]
+pub(super) struct Shape {
+    sizes: Vec<usize>,
+    /// In elements.
+    strides: Vec<usize>,
+    /// Outputs are dense.
+    bytes: usize,
+}
+
+impl Shape {
+    /// `None` where a symbol is not known yet, or there are more elements than can be counted.
+    pub fn new(sizes: &[Expr], strides: &[Expr], dtype: DType, symbols: &[Option<i64>]) -> Option<Shape> {
+        let count = |expr: &Expr| usize::try_from(eval(expr, symbols)?).ok();
+        let sizes = sizes.iter().map(count).collect::<Option<Vec<usize>>>()?;
+        let strides = strides.iter().map(count).collect::<Option<Vec<usize>>>()?;
+        let bytes = sizes.iter().try_fold(dtype.size(), |bytes, size| bytes.checked_mul(*size))?;
+        Some(Shape { sizes, strides, bytes })
+    }
+}
 
 impl Prepared {
     /// Puts the inputs and the random state where the call's first segment takes them from: pinned memory, but for large inputs, which go to
@@ -71,46 +93,39 @@ impl Prepared {
         taken: &Taken,
     ) -> Result<Vec<Output>> {
         let mut outputs = Vec::with_capacity(self.plan.outputs.len());
-        for output in &self.plan.outputs {
-            let integer = |expr: &Expr| {
-                eval(expr, &walk.symbols)
-                    .ok_or_else(|| Error::internal(format!("output {:?} is not known", output.name)))
-            };
-            outputs.push(Output::Host(match &output.kind {
+        for (output, shape) in self.plan.outputs.iter().zip(&walk.frame.shapes) {
+            let unknown = || Error::internal(format!("output {:?} is not known", output.name));
+            outputs.push(match &output.kind {
                 OutputKind::Tensor { dtype, sizes, strides, buffer } => {
-                    let sizes = sizes.iter().map(integer).collect::<Result<Vec<_>>>()?;
-                    let strides = strides.iter().map(integer).collect::<Result<Vec<_>>>()?;
-                    let elements = sizes.iter().try_fold(1i64, |n, size| n.checked_mul(*size));
-                    let len = elements.and_then(|n| usize::try_from(n).ok()).and_then(|n| n.checked_mul(dtype.size()));
-                    let len = len.ok_or_else(|| Error::internal(format!("output {:?} of {sizes:?}", output.name)))?;
+                    let found;
+                    let shape = match shape {
+                        Some(shape) => shape,
+                        // The call has found it out.
+                        None => {
+                            found = Shape::new(sizes, strides, *dtype, &walk.symbols).ok_or_else(unknown)?;
+                            &found
+                        }
+                    };
                     if call.outputs_on_device {
-                        let memory = match taken.get(buffer) {
-                            Some(memory) => memory.clone(),
-                            // Its size was found out by the call.
-                            None => {
-                                let memory = self.device.allocate(len, || format!("output {:?}", output.name))?;
-                                self.device.copy(walk.place(*buffer)?.part(0..len)?, memory.all())?;
-                                Arc::new(memory)
-                            }
-                        };
-                        let (place, [sizes, strides]) = (memory.part(0..len)?, [counts(&sizes)?, counts(&strides)?]);
-                        let tensor = DeviceTensor::new(&self.device, *dtype, sizes, strides, place, Some(memory));
-                        outputs.push(Output::Device(tensor));
-                        continue;
+                        Output::Device(self.kept(walk, *buffer, *dtype, shape, taken).map_err(|e| e.at(&output.name))?)
+                    } else {
+                        let mut bytes = Aligned::zeros(shape.bytes)?;
+                        self.fetch(walk, *buffer, &mut bytes, call.threads)?;
+                        Output::Tensor(HostTensor::new(*dtype, &shape.sizes, &shape.strides, bytes)?)
                     }
-                    let mut bytes = Aligned::zeros(len)?;
-                    self.fetch(walk, *buffer, &mut bytes, call.threads)?;
-                    OutputValue::Tensor { bytes, dtype: *dtype, sizes, strides }
                 }
-                OutputKind::Int(expr) => OutputValue::Number(Scalar::Int(integer(expr)?)),
-                OutputKind::Bool(cond) => OutputValue::Number(Scalar::Bool(walk.holds(cond)?)),
+                OutputKind::Int(expr) => {
+                    let value = eval(expr, &walk.symbols).ok_or_else(unknown)?;
+                    Output::Host(OutputValue::Number(Scalar::Int(value)))
+                }
+                OutputKind::Bool(cond) => Output::Host(OutputValue::Number(Scalar::Bool(walk.holds(cond)?))),
                 OutputKind::Number { dtype, buffer } => {
                     let mut bytes = Aligned::zeros(dtype.size())?;
                     self.fetch(walk, *buffer, &mut bytes, call.threads)?;
-                    OutputValue::Number(number::from_bytes(&bytes, *dtype)?)
+                    Output::Host(OutputValue::Number(number::from_bytes(&bytes, *dtype)?))
                 }
-                OutputKind::Fixed(fixed) => OutputValue::Fixed(fixed.clone()),
-            }));
+                OutputKind::Fixed(fixed) => Output::Host(OutputValue::Fixed(fixed.clone())),
+            });
         }
         for (input, value) in self.plan.inputs.iter().zip(inputs) {
             if let (InputKind::Tensor { buffer, .. }, InputValue::TensorMut(bytes)) = (&input.kind, value) {
@@ -121,6 +136,29 @@ impl Prepared {
             }
         }
         Ok(outputs)
+    }
+
+    /// An output that stays on the device.
+    fn kept(
+        &self,
+        walk: &mut Walk<'_>,
+        buffer: BufferId,
+        dtype: DType,
+        shape: &Shape,
+        taken: &Taken,
+    ) -> Result<DeviceTensor> {
+        let memory = match taken.iter().find(|(taken, _)| *taken == buffer) {
+            Some((_, memory)) => memory.clone(),
+            // Its size was found out by the call.
+            None => {
+                let memory = self.device.allocate(shape.bytes, || "an output".to_owned())?;
+                self.device.copy(walk.place(buffer)?.part(0..shape.bytes)?, memory.all())?;
+                Arc::new(memory)
+            }
+        };
+        let place = memory.part(0..shape.bytes)?;
+        let (sizes, strides) = (shape.sizes.clone(), shape.strides.clone());
+        Ok(DeviceTensor::new(&self.device, dtype, sizes, strides, place, Some(memory)))
     }
 
     /// The first bytes of a buffer: from pinned memory where they were downloaded, else from the device.

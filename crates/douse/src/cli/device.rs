@@ -108,9 +108,9 @@ impl Device {
 
 /// How the inputs of a call came to the device, in a line.
 pub fn describe_bindings(bindings: &Bindings) -> String {
-    let Bindings { in_place, mapped, copied, rearranged } = bindings;
+    let Bindings { in_place, copied, rearranged } = bindings;
     format!(
-        "inputs: {in_place} used where they lay, {mapped} read from pinned memory, {copied} copied, {rearranged} brought into another layout"
+        "inputs: {in_place} used where they lay, {copied} copied, {rearranged} brought into another layout"
     )
 }
 

@@ -105,8 +105,11 @@ impl Graphs {
         }
         let is_size = |source: &SymbolSource| matches!(source, SymbolSource::Size { .. });
         let all = plan.symbols.iter().zip(symbols);
-        let sizes: Vec<Option<i64>> = all.map(|(info, value)| value.filter(|_| is_size(&info.source))).collect();
-        match (self.shapes.iter().position(|shape| shape.sizes == sizes), self.shapes.last()) {
+        let sizes = all.map(|(info, value)| value.filter(|_| is_size(&info.source)));
+        let found = self.shapes.iter().rposition(|shape| shape.sizes.iter().copied().eq(sizes.clone()));
+        let sizes: Vec<Option<i64>> = if found.is_some() { Vec::new() } else { sizes.collect() };
+        match (found, self.shapes.last()) {
+            (Some(at), _) if at + 1 == self.shapes.len() => {}
             (Some(at), _) => {
                 let shape = self.shapes.remove(at);
                 self.shapes.push(shape);
