@@ -90,7 +90,10 @@ impl World {
         let graph = self.graphs.get_mut(graph)?;
         let place = |handle: u64| graph.nodes.iter().position(|node| node.handle == handle);
         let (Some(a), Some(b)) = (place(from), place(to)) else {
-            return fail(INVALID_VALUE, format!("an edge from {from:#x} to {to:#x}, one of which is no node of the graph"));
+            return fail(
+                INVALID_VALUE,
+                format!("an edge from {from:#x} to {to:#x}, one of which is no node of the graph"),
+            );
         };
         let kernels = [a, b].iter().all(|at| matches!(graph.nodes[*at].kind, Kind::Work(Work::Launch(_))));
         if a >= b || programmatic && !kernels {

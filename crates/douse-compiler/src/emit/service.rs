@@ -16,7 +16,8 @@ pub(super) fn guarded_copy(modules: &mut Modules) -> FunctionName {
 }
 
 /// Sixteen bytes a thread at a time; what is left over goes one by one.
-const COPY: &str = "  const int64 threads = gridDim.x * (int64)blockDim.x, first = blockIdx.x * (int64)blockDim.x + threadIdx.x;
+const COPY: &str =
+    "  const int64 threads = gridDim.x * (int64)blockDim.x, first = blockIdx.x * (int64)blockDim.x + threadIdx.x;
   for (int64 i = first; i < bytes / 16; i += threads) ((uint4 *)to)[i] = ((const uint4 *)from)[i];
   for (int64 i = bytes / 16 * 16 + first; i < bytes; i += threads) ((uint8 *)to)[i] = ((const uint8 *)from)[i];
 ";
@@ -52,8 +53,10 @@ extern \"C\" __global__ void __launch_bounds__({COPY_THREADS}) service_finish(vo
 
 /// Copies elements to where another layout has them, in the order of the layout that is written.
 pub(super) fn rearrange(modules: &mut Modules) -> FunctionName {
-    let arrays: Vec<String> =
-        ["n", "t", "f"].iter().map(|name| (0..4).map(|i| format!("int64 {name}{i}")).collect::<Vec<_>>().join(", ")).collect();
+    let arrays: Vec<String> = ["n", "t", "f"]
+        .iter()
+        .map(|name| (0..4).map(|i| format!("int64 {name}{i}")).collect::<Vec<_>>().join(", "))
+        .collect();
     let parameters = arrays.join(", ");
     let body = format!(
         "template <class T> DEVICE void rearrange(T *to, const T *from, {parameters}) {{

@@ -96,9 +96,10 @@ pub(crate) struct EdgeData {
     pub reserved: [u8; 5],
 }
 
-/// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC` from `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`: once all blocks have said that what depends on them may
-/// be launched, or ended.
-pub(crate) const PROGRAMMATIC: EdgeData = EdgeData { from_port: 1, to_port: 0, kind: 1, reserved: [0; 5] };
+/// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC` from `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`: launched once all blocks have ended.
+pub(crate) const AFTER_END: EdgeData = EdgeData { from_port: 1, to_port: 0, kind: 1, reserved: [0; 5] };
+/// The same from `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`: launched once all blocks have begun.
+pub(crate) const AFTER_BEGIN: EdgeData = EdgeData { from_port: 2, to_port: 0, kind: 1, reserved: [0; 5] };
 
 /// `CU_GRAPH_NODE_TYPE_CONDITIONAL`
 pub(crate) const CONDITIONAL: c_int = 13;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use douse_core::sym::{Cond, Expr};
 use douse_core::{Error, Result, Scalar};
 use douse_cpu::executor::number;
-use douse_cuda::{Function, FunctionAttribute, Module};
+use douse_cuda::{Function, FunctionAttribute, Module, Overlap};
 use douse_program::kernel::Access;
 use douse_program::plan::{Buffer, BufferId, BufferKind, Data, Plan, Predicate, Step};
 use douse_program::target::{CudaTarget, FunctionName, Launch};
@@ -117,8 +117,8 @@ pub(super) struct Actions {
     pub raises: bool,
     /// Some function takes the random state.
     pub draws: bool,
-    /// Functions wait for the work before them, so that their launches may overlap.
-    pub overlaps: bool,
+    /// How launches of a graph overlap.
+    pub overlap: Overlap,
 }
 
 /// A function of a method, as the driver has loaded it.
@@ -197,6 +197,9 @@ fn launches(actions: &[Action]) -> Vec<&Launched> {
     found
 }
 
+/// Kernels have few blocks that fill one of so many multiprocessors at most.
+const FEW: u64 = 2;
+
 /// Bytes of shared memory that a launch may have without its function asking for more.
 const SHARED_WITHOUT_ASKING: u32 = 48 << 10;
 
@@ -204,7 +207,12 @@ const SHARED_WITHOUT_ASKING: u32 = 48 << 10;
 ///
 /// # Errors
 /// `InvalidProgram` where the code is not that of the plan.
-pub(super) fn actions(plan: &Plan, target: &CudaTarget, modules: &[Arc<Module>]) -> Result<Actions> {
+pub(super) fn actions(
+    plan: &Plan,
+    target: &CudaTarget,
+    modules: &[Arc<Module>],
+    multiprocessors: u64,
+) -> Result<Actions> {
     let (kernels, code) = (plan.kernels.len(), target.kernels.len());
     if kernels != code {
         return Err(Error::invalid_program(format!("code of {code} kernels for a plan of {kernels}")));
@@ -223,13 +231,14 @@ pub(super) fn actions(plan: &Plan, target: &CudaTarget, modules: &[Arc<Module>])
     joiner.end(&mut region, &mut all);
     match target.library.len() {
         count if count == joiner.library => {
-            let (segments, overlaps) = (joiner.segments, target.overlaps);
+            let segments = joiner.segments;
+            let overlap = if target.overlaps { Overlap::Few(multiprocessors / FEW) } else { Overlap::None };
             let (mut raises, mut draws) = (false, false);
             launches(&all).iter().for_each(|launched| {
                 raises |= launched.launch.flag;
                 draws |= launched.launch.random;
             });
-            Ok(Actions { all, segments, copy, finish, rearrange, set_condition, raises, draws, overlaps })
+            Ok(Actions { all, segments, copy, finish, rearrange, set_condition, raises, draws, overlap })
         }
         count => Err(Error::invalid_program(format!("code of {count} library steps for a plan of {}", joiner.library))),
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
 use douse_cpu::{InputValue, Threads};
-use douse_cuda::{DeviceMemory, Event, Module, Place, Stream};
+use douse_cuda::{Attribute, DeviceMemory, Event, Module, Place, Stream};
 use douse_program::arena;
 use douse_program::payload::Payload;
 use douse_program::place::lifetimes;
@@ -122,7 +122,8 @@ impl Executor {
             })
         };
         let modules = target.modules.iter().map(load).collect::<Result<Vec<Arc<Module>>>>()?;
-        let actions = actions(&plan, target, &modules)?;
+        let multiprocessors = device.device().attribute(Attribute::MultiprocessorCount)?.unsigned_abs();
+        let actions = actions(&plan, target, &modules, multiprocessors.into())?;
         let (constants, memory) = upload_constants(&plan, device, data)?;
         let (mut initial, mut states) = (Vec::new(), Vec::new());
         for (id, buffer) in plan.buffers.iter().enumerate() {
@@ -148,7 +149,17 @@ impl Executor {
 
     fn with(prepared: Arc<Prepared>, graphs: Option<Graphs>) -> Executor {
         let (frames, outputs) = (Frames::default(), Pool::default());
-        Executor { prepared, graphs, frames, room: None, outputs, stream: None, timer: None, waited: Duration::ZERO, bindings: Bindings::default() }
+        Executor {
+            prepared,
+            graphs,
+            frames,
+            room: None,
+            outputs,
+            stream: None,
+            timer: None,
+            waited: Duration::ZERO,
+            bindings: Bindings::default(),
+        }
     }
 
     /// Runs later calls on a caller's stream; `None`: on one of its own.
@@ -242,7 +253,8 @@ impl Executor {
         }
         let made = room.as_mut().ok_or_else(|| Error::internal("no room"))?;
         let (stream, timer, faulted) = (stream.as_deref(), timer.as_mut(), false);
-        let mut run = Run { prepared, frames, room: made, pool: outputs, stream, timer, call, waited, bindings, faulted };
+        let mut run =
+            Run { prepared, frames, room: made, pool: outputs, stream, timer, call, waited, bindings, faulted };
         let ran = run.with_graphs(graphs.as_mut(), state, &mut inputs);
         if run.faulted {
             // Nothing runs any more on a stream that has failed: others get one of their own, and what belongs to it.
@@ -319,7 +331,8 @@ impl Run<'_> {
         let (plan, device) = (&prepared.plan, &prepared.device);
         let mut symbols = call.symbols.to_vec();
         symbols.resize(plan.symbols.len(), None);
-        let taken = if call.outputs_on_device { pool.take(plan, &prepared.outputs, &symbols, device)? } else { Taken::new() };
+        let taken =
+            if call.outputs_on_device { pool.take(plan, &prepared.outputs, &symbols, device)? } else { Taken::new() };
         let (memory, own) = (&mut room.memory, &room.own);
         let stream = stream.unwrap_or(own);
         let callers = Callers { direct: direct(plan, call.places, &taken), strided: call.strided };

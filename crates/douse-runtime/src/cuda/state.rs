@@ -56,7 +56,8 @@ impl DeviceState {
     /// `InvalidState` where a call has failed on the device.
     pub fn check(&self) -> Result<()> {
         let Some(fault) = &self.broken else { return Ok(()) };
-        let message = format!("the session is broken: a call in it failed on the device ({fault}); reset or restore it");
+        let message =
+            format!("the session is broken: a call in it failed on the device ({fault}); reset or restore it");
         Err(Error::new(Code::InvalidState, message))
     }
 

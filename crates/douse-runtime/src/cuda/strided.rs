@@ -19,7 +19,8 @@ const DIMS: usize = 4;
 impl Strided {
     /// `None` where more dimensions remain than the function takes, or an element is none that it knows.
     pub fn new(element: usize, sizes: &[usize], from: &[usize], to: &[usize], place: Option<Place>) -> Option<Strided> {
-        if !matches!(element, 1 | 2 | 4 | 8 | 16) || place.is_some_and(|p| !p.address().is_multiple_of(element as u64)) {
+        if !matches!(element, 1 | 2 | 4 | 8 | 16) || place.is_some_and(|p| !p.address().is_multiple_of(element as u64))
+        {
             return None;
         }
         let number = |n: usize| i64::try_from(n).ok();

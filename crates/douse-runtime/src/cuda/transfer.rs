@@ -77,7 +77,12 @@ impl Transfer {
     }
 
     /// Works on every chunk in its slot of the ring, those of one slot in order.
-    fn each(&self, chunks: usize, threads: &Threads, work: impl Fn(usize, &mut Slot) -> Result<()> + Sync) -> Result<()> {
+    fn each(
+        &self,
+        chunks: usize,
+        threads: &Threads,
+        work: impl Fn(usize, &mut Slot) -> Result<()> + Sync,
+    ) -> Result<()> {
         if threads.count() == 1 || chunks == 1 {
             return (0..chunks).try_for_each(|number| match self.ring.get(number % SLOTS) {
                 Some(slot) => work(number, &mut lock(slot)),
@@ -88,9 +93,10 @@ impl Transfer {
         threads.each(SLOTS.min(chunks), |first| {
             let Some(slot) = self.ring.get(first) else { return };
             let mut slot = lock(slot);
-            let done = self.device.enter().and_then(|_current| {
-                (first..chunks).step_by(SLOTS).try_for_each(|number| work(number, &mut slot))
-            });
+            let done = self
+                .device
+                .enter()
+                .and_then(|_current| (first..chunks).step_by(SLOTS).try_for_each(|number| work(number, &mut slot)));
             if done.is_err() {
                 *lock(&failed) = done;
             }

@@ -168,9 +168,7 @@ impl Bench {
         let on_device = matches!(device, Device::Cuda { .. });
         let device_floor = match &device {
             Device::Cpu => None,
-            Device::Cuda { device, .. } => {
-                Some(touched as f64 / device.copy_bandwidth()? * 1e3)
-            }
+            Device::Cuda { device, .. } => Some(touched as f64 / device.copy_bandwidth()? * 1e3),
         };
         let figures = Figures {
             method: name,

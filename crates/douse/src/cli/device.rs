@@ -109,9 +109,7 @@ impl Device {
 /// How the inputs of a call came to the device, in a line.
 pub fn describe_bindings(bindings: &Bindings) -> String {
     let Bindings { in_place, copied, rearranged } = bindings;
-    format!(
-        "inputs: {in_place} used where they lay, {copied} copied, {rearranged} brought into another layout"
-    )
+    format!("inputs: {in_place} used where they lay, {copied} copied, {rearranged} brought into another layout")
 }
 
 /// What became of a method's graphs, in a line.

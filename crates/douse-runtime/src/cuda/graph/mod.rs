@@ -170,8 +170,9 @@ impl Shelf<'_> {
         if !current {
             let commands = walk.resolve(segment)?;
             let stamp = Stamp::of(walk);
+            let conditions = Conditions { set: self.set_condition, flag: walk.room.flag()? };
             let patched = match slot {
-                Some(recorded) => recorded.patch(&commands, &stamp, walk.room),
+                Some(recorded) => recorded.patch(&commands, &stamp, walk.room, conditions),
                 None => Ok(None),
             };
             let ready = patched.and_then(|patched| match patched {
@@ -182,7 +183,6 @@ impl Shelf<'_> {
                 None => {
                     // The old graph goes first: both may not fit.
                     *slot = None;
-                    let conditions = Conditions { set: self.set_condition, flag: walk.room.flag()? };
                     *slot = Some(Recorded::new(commands, stamp, walk, conditions)?);
                     self.report.recordings += 1;
                     Ok(())
