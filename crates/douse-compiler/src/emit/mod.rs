@@ -19,10 +19,13 @@ mod service;
 mod strategy;
 mod vector;
 
+use std::collections::BTreeSet;
+
 use douse_core::Result;
 use douse_program::bounds;
-use douse_program::plan::Plan;
+use douse_program::plan::{Plan, Step};
 use douse_program::target::{FunctionName, Launch, LibraryLaunches};
+use douse_program::uses::each_step;
 use guard::Guards;
 
 /// Options of NVRTC that the code needs.
@@ -45,8 +48,8 @@ const FUNCTIONS: usize = 16;
 pub struct Emitted {
     /// Source texts, each a module of its own.
     pub modules: Vec<String>,
-    /// How each of the plan's kernels is launched.
-    pub kernels: Vec<Launch>,
+    /// How each of the plan's kernels is launched; `None` for those that are epilogues alone.
+    pub kernels: Vec<Option<Launch>>,
     /// How each library step is run, in the order of [`douse_program::target::library_steps`].
     pub library: Vec<LibraryLaunches>,
     /// See [`CudaTarget`](douse_program::target::CudaTarget) for these.
@@ -113,11 +116,16 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
     let (private, guards) = (private::params(plan), Guards::of(plan));
+    let launched = launched(plan);
     for (number, kernel) in plan.kernels.iter().enumerate() {
+        if !launched.contains(&number) {
+            kernels.push(None);
+            continue;
+        }
         let private = private.get(number).map_or(&[][..], Vec::as_slice);
         let emitted = kernel::emit(kernel, &ranges, private, guards.kernel(number))?;
         let module = modules.add(Function { text: emitted.text, special: emitted.special, templates: &[] });
-        kernels.push(Launch { module, ..emitted.launch });
+        kernels.push(Some(Launch { module, ..emitted.launch }));
     }
     let library = library::emit(plan, &ranges, arch, &guards, &mut modules)?;
     let copy = service::copy(&mut modules);
@@ -126,4 +134,15 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let set_condition = service::branches_on_device(plan).then(|| service::set_condition(&mut modules));
     let modules = modules.texts();
     Ok(Emitted { modules, kernels, library, copy, guarded_copy, finish, rearrange, set_condition })
+}
+
+/// The kernels that some step launches.
+fn launched(plan: &Plan) -> BTreeSet<usize> {
+    let mut launched = BTreeSet::new();
+    each_step(&plan.steps, &mut |step| {
+        if let Step::Kernel { kernel, .. } = step {
+            launched.insert(*kernel as usize);
+        }
+    });
+    launched
 }

@@ -32,10 +32,7 @@ impl Vectors {
 
     /// The vectors along a loop of this size, whose points so many threads share.
     pub fn along(kernel: &Kernel, stage: &Stage, last: usize, size: &Expr, threads: i64) -> Vectors {
-        let contiguous = |index: &Expr| {
-            let affine = index.affine(Symbol::Loop(last as u32));
-            affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(|s| matches!(s, Symbol::Value(_))))
-        };
+        let contiguous = |index: &Expr| is_contiguous(index, last);
         let dtype = |param: u32| kernel.params.get(param as usize).map_or(DType::F64, |p| p.dtype);
         let mut vectors = Vectors::default();
         let mut least = BYTES;
@@ -79,6 +76,22 @@ impl Vectors {
         if vectors.width <= 1 { Vectors::none() } else { vectors }
     }
 
+    /// Those of a run of points along the dimension `along`, if there is one, that hold a product's result, parameter `result`.
+    pub fn of_run(stage: &Stage, along: Option<usize>, result: u32) -> Vectors {
+        let contiguous = |index: &Expr| along.is_some_and(|number| is_contiguous(index, number));
+        let loads = stage.body.iter().enumerate().filter(|(_, inst)| match &inst.op {
+            Op::Load { param, .. } if *param == result => true,
+            Op::Load { index, guard: None, .. } => contiguous(index),
+            _ => false,
+        });
+        let stores = stage.effects.iter().enumerate().filter(|(_, effect)| match effect {
+            Effect::Store { index, guard: None, .. } => contiguous(index),
+            _ => false,
+        });
+        let (loads, stores) = (loads.map(|(n, _)| n).collect(), stores.map(|(n, _)| n).collect());
+        Vectors { width: 1, loads, stores }
+    }
+
     pub fn points(&self) -> i64 {
         i64::from(self.width.max(1))
     }
@@ -100,4 +113,10 @@ impl Vectors {
     pub fn stores(&self) -> &[usize] {
         &self.stores
     }
+}
+
+/// Whether an index counts the points of a loop one by one, from a place that is known before any register is.
+fn is_contiguous(index: &Expr, number: usize) -> bool {
+    let affine = index.affine(Symbol::Loop(number as u32));
+    affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(|s| matches!(s, Symbol::Value(_))))
 }

@@ -58,9 +58,9 @@ pub(super) fn emit(
         name: "sort",
         templates: TEMPLATES,
         arguments: vec![
-            Argument { name: "input", view: input, written: false },
-            Argument { name: "values", view: values, written: true },
-            Argument { name: "indices", view: indices, written: true },
+            Argument { name: "input".into(), view: input, written: false },
+            Argument { name: "values".into(), view: values, written: true },
+            Argument { name: "indices".into(), view: indices, written: true },
         ],
         sizes: vec![],
         body,
@@ -68,6 +68,7 @@ pub(super) fn emit(
         threads: threads as u32,
         shared: 0,
         scratch,
+        special: false,
     })?;
     Ok(LibraryLaunches { launches: vec![launch], scratch: bytes, count: None })
 }
