@@ -108,6 +108,9 @@ impl<'a> Bound<'a> {
         let bytes = size(&buffer.elements)?
             .checked_mul(buffer.dtype.size())
             .ok_or_else(|| Error::invalid_argument("the tensor is too large"))?;
+        if let Argument::Device(tensor) = argument {
+            tensor.wait(on.and_then(|on| on.stream))?;
+        }
         if !written && let Some(laid) = self.as_it_lies(strides, bytes, argument, on) {
             return Ok(laid);
         }

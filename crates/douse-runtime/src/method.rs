@@ -161,8 +161,11 @@ impl Method {
     }
 
     /// Runs later calls on a caller's stream (see [`Device::borrow_stream`](douse_cuda::Device::borrow_stream)), so that they begin after what
-    /// stands on it; `None`: on one of the method's own. A call still returns when its results are there: an error of the program must not be
-    /// missed.
+    /// stands on it; `None`: on one of the method's own.
+    ///
+    /// A call then returns before its work is done if nobody has to hear of its end: inputs are on the device and used there, outputs stay there
+    /// ([`LoadOptions::with_outputs_on_device`]), and the program has no checks that could fail. Its outputs and state are waited for where they
+    /// are read; a fault of the device comes back with what waits. All other calls return when their results are there.
     ///
     /// # Errors
     /// `InvalidArgument` for another device's stream; `NotSupported` on the CPU.

@@ -57,6 +57,8 @@ pub(crate) struct Executor {
     timer: Option<Timer>,
     waited: Duration,
     bindings: Bindings,
+    /// The stream of a call whose work may not be done.
+    pending: Option<Arc<Stream>>,
 }
 
 /// Measures how long the device works on a call.
@@ -159,6 +161,7 @@ impl Executor {
             timer: None,
             waited: Duration::ZERO,
             bindings: Bindings::default(),
+            pending: None,
         }
     }
 
@@ -245,16 +248,27 @@ impl Executor {
         call: &Call<'_>,
         mut inputs: Vec<InputValue<'_>>,
     ) -> Result<Vec<Output>> {
-        let Executor { prepared, graphs, frames, room, outputs, stream, timer, waited, bindings } = self;
+        let Executor { prepared, graphs, frames, room, outputs, stream, timer, waited, bindings, pending } = self;
         let prepared = &**prepared;
         let _current = prepared.device.device().enter()?;
         if room.is_none() {
             *room = Some(Room::new(&prepared.device)?);
         }
         let made = room.as_mut().ok_or_else(|| Error::internal("no room"))?;
-        let (stream, timer, faulted) = (stream.as_deref(), timer.as_mut(), false);
-        let mut run =
-            Run { prepared, frames, room: made, pool: outputs, stream, timer, call, waited, bindings, faulted };
+        let (stream, timer, faulted) = (stream.as_ref(), timer.as_mut(), false);
+        let mut run = Run {
+            prepared,
+            frames,
+            room: made,
+            pool: outputs,
+            stream,
+            timer,
+            call,
+            waited,
+            bindings,
+            pending,
+            faulted,
+        };
         let ran = run.with_graphs(graphs.as_mut(), state, &mut inputs);
         if run.faulted {
             // Nothing runs any more on a stream that has failed: others get one of their own, and what belongs to it.
@@ -278,11 +292,12 @@ struct Run<'a> {
     frames: &'a mut Frames,
     room: &'a mut Room,
     pool: &'a mut Pool,
-    stream: Option<&'a Stream>,
+    stream: Option<&'a Arc<Stream>>,
     timer: Option<&'a mut Timer>,
     call: &'a Call<'a>,
     waited: &'a mut Duration,
     bindings: &'a mut Bindings,
+    pending: &'a mut Option<Arc<Stream>>,
     /// Work that had begun failed on the device.
     faulted: bool,
 }
@@ -327,25 +342,38 @@ impl Run<'_> {
         state: &mut DeviceState,
         inputs: &mut [InputValue<'_>],
     ) -> Result<Ran> {
-        let Run { prepared, frames, room, pool, stream, timer, call, .. } = self;
+        let Run { prepared, frames, room, pool, stream, timer, call, pending, .. } = self;
         let (plan, device) = (&prepared.plan, &prepared.device);
         let mut symbols = call.symbols.to_vec();
         symbols.resize(plan.symbols.len(), None);
         let taken =
             if call.outputs_on_device { pool.take(plan, &prepared.outputs, &symbols, device)? } else { Taken::new() };
-        let (memory, own) = (&mut room.memory, &room.own);
-        let stream = stream.unwrap_or(own);
+        let (memory, own, callers_own) = (&mut room.memory, &room.own, *stream);
+        // Earlier calls that were not waited for are done before this one, on their own stream or by now.
+        let same = pending.as_ref().zip(callers_own).is_some_and(|(pending, own)| Arc::ptr_eq(pending, own));
+        if let Some(stream) = pending.take_if(|_| !same) {
+            stream.synchronize()?;
+        }
+        state.wait(callers_own)?;
+        let stream = callers_own.map_or(own, |stream| stream);
         let callers = Callers { direct: direct(plan, call.places, &taken), strided: call.strided };
         let frame = frames.frame(prepared, memory, state, &symbols, &callers, stream)?;
+        if !frame.stays && pending.take().is_some() {
+            // What the host writes now may still be read.
+            stream.synchronize()?;
+        }
         let snapshot = Snapshot::take(call.at_risk, state, &mut room.snapshot, device, stream)?;
         memory.told.clear()?;
         let mut walk = Walk::new(prepared, memory, stream, frame, symbols, graphs);
+        // A caller who has a stream, and leaves everything on the device, waits when it suits.
+        let stays = frame.stays && timer.is_none() && outputs::stay(plan, &taken);
+        let returns = callers_own.filter(|_| stays);
         let done = prepared
             .upload(&mut walk, inputs, call)
             .and_then(|()| timer.as_ref().map_or(Ok(()), |timer| timer.begin.record(stream)))
             .and_then(|()| walk.actions(&prepared.actions.all))
             .and_then(|()| timer.as_ref().map_or(Ok(()), |timer| timer.end.record(stream)))
-            .and_then(|()| walk.settle(frame.tells));
+            .and_then(|()| if returns.is_some() { Ok(()) } else { walk.settle(frame.tells) });
         let outputs = done.and_then(|()| prepared.collect(&mut walk, inputs, call, &taken));
         let Walk { committed, refused, host_reads, begun, waited, .. } = walk;
         (*self.waited, *self.bindings) = (waited, frame.bindings);
@@ -354,7 +382,14 @@ impl Run<'_> {
             timer.milliseconds = Some(timer.end.milliseconds_since(&timer.begin)?);
         }
         let error = match outputs {
-            Ok(outputs) => return Ok(Ran { outputs, host_reads }),
+            Ok(mut outputs) => {
+                if let Some(stream) = returns {
+                    *self.pending = Some(stream.clone());
+                    state.leave_pending(stream);
+                    outputs = outputs.into_iter().map(|output| output.written_on(stream)).collect();
+                }
+                return Ok(Ran { outputs, host_reads });
+            }
             Err(error) => error,
         };
         // Pinned memory is used again by the next call: nothing may be under way. And its flag begins lowered.

@@ -40,6 +40,8 @@ pub(super) struct Frame {
     pub strided: Vec<(BufferId, Strided)>,
     /// The last kernel of a call tells the host that it is done: something comes back, be it the error flag.
     pub tells: bool,
+    /// Nothing goes to the device or comes back: a call's work is on the device alone.
+    pub stays: bool,
     /// How the inputs come to the device.
     pub bindings: Bindings,
     /// Of outputs, by number, where it is known before the call.
@@ -209,7 +211,9 @@ fn make(
         prepared.device.device().fill(values.part(range)?, 0, stream)?;
     }
     let tells = prepared.actions.raises || !slots.downloaded().is_empty();
-    let strided = strided(plan, callers.strided).map(|(buffer, strided)| (buffer, *strided)).collect();
+    let strided: Vec<_> = strided(plan, callers.strided).map(|(buffer, strided)| (buffer, *strided)).collect();
+    let all_there = bindings.copied == 0 && strided.iter().all(|(_, strided)| strided.place.is_some());
+    let stays = !tells && all_there && slots.uploaded().is_empty();
     let direct = callers.direct.iter().map(|(buffer, _)| *buffer).collect();
     let shapes = plan.outputs.iter().map(|output| match &output.kind {
         OutputKind::Tensor { dtype, sizes, strides, .. } => Shape::new(sizes, strides, *dtype, symbols),
@@ -217,7 +221,7 @@ fn make(
     });
     let shapes = shapes.collect();
     let made_for = MadeFor { symbols: symbols.to_vec(), laid: room.laid(), direct };
-    Ok(Frame { made_for, number, slots, places, waits, bound: Vec::new(), strided, tells, bindings, shapes })
+    Ok(Frame { made_for, number, slots, places, waits, bound: Vec::new(), strided, tells, stays, bindings, shapes })
 }
 
 /// Where a call's inputs and outputs go, but for those that lie elsewhere. An output whose size has no bound gets memory when it is known.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use douse_core::{HostTensor, Result};
 use douse_cpu::OutputValue;
-use douse_cuda::{DeviceMemory, Place};
+use douse_cuda::{DeviceMemory, Place, Stream};
 use douse_program::arena;
-use douse_program::plan::{BufferId, BufferKind, InputKind, Plan};
+use douse_program::plan::{BufferId, BufferKind, InputKind, OutputKind, Plan};
 
 use super::device::CudaDevice;
 use super::tensor::DeviceTensor;
@@ -18,6 +18,16 @@ pub(crate) enum Output {
     Host(OutputValue),
     Tensor(HostTensor),
     Device(DeviceTensor),
+}
+
+impl Output {
+    /// The output, which work on a stream still has to write.
+    pub fn written_on(self, stream: &Arc<Stream>) -> Output {
+        match self {
+            Output::Device(tensor) => Output::Device(tensor.written_on(stream.clone())),
+            other => other,
+        }
+    }
 }
 
 /// What was given out before, by the output it was for. It is given out again once its last tensor is gone: a caller that drops an output
@@ -65,6 +75,15 @@ impl Pool {
 pub(super) fn buffers(plan: &Plan) -> Vec<BufferId> {
     let all = plan.buffers.iter().enumerate().filter(|(_, buffer)| matches!(buffer.kind, BufferKind::Output(_)));
     all.map(|(id, _)| id as BufferId).collect()
+}
+
+/// Whether all outputs stay in memory that was taken for them: nothing has to be read when the call ends.
+pub(super) fn stay(plan: &Plan, taken: &Taken) -> bool {
+    plan.outputs.iter().all(|output| match &output.kind {
+        OutputKind::Tensor { buffer, .. } => taken.iter().any(|(taken, _)| taken == buffer),
+        OutputKind::Number { .. } => false,
+        OutputKind::Int(_) | OutputKind::Bool(_) | OutputKind::Fixed(_) => true,
+    })
 }
 
 /// Buffers that lie where the caller has them, or gets them.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use douse_core::{Code, Error, Result};
 use douse_cpu::State;
-use douse_cuda::{DeviceMemory, Place};
+use douse_cuda::{DeviceMemory, Place, Stream};
 use douse_program::plan::BufferId;
 
 use super::device::CudaDevice;
@@ -17,11 +17,13 @@ pub(crate) struct DeviceState {
     buffers: BTreeMap<String, Arc<DeviceMemory>>,
     /// What went wrong on the device in a call that had begun: nobody knows what it has written.
     broken: Option<String>,
+    /// The stream of calls whose work may not be done.
+    pending: Option<Arc<Stream>>,
 }
 
 impl DeviceState {
     pub fn new(device: &CudaDevice) -> DeviceState {
-        DeviceState { device: device.clone(), buffers: BTreeMap::new(), broken: None }
+        DeviceState { device: device.clone(), buffers: BTreeMap::new(), broken: None, pending: None }
     }
 
     pub fn is_on(&self, device: &CudaDevice) -> bool {
@@ -44,7 +46,20 @@ impl DeviceState {
     /// Where a buffer lies, for a call that may write it: it is this session's alone from now on.
     pub fn own(&mut self, name: &str) -> Result<Option<Place>> {
         let Some(memory) = self.buffers.get_mut(name) else { return Ok(None) };
-        own(&self.device, name, memory).map(Some)
+        own(&self.device, name, memory, self.pending.as_deref()).map(Some)
+    }
+
+    /// A call was made whose work may not be done.
+    pub fn leave_pending(&mut self, stream: &Arc<Stream>) {
+        self.pending = Some(stream.clone());
+    }
+
+    /// Waits for calls that were not waited for, unless what comes stands on their stream.
+    pub fn wait(&mut self, user: Option<&Arc<Stream>>) -> Result<()> {
+        if user.is_some() && self.pending.as_ref().zip(user).is_some_and(|(pending, user)| Arc::ptr_eq(pending, user)) {
+            return Ok(());
+        }
+        self.pending.take().map_or(Ok(()), |stream| stream.synchronize())
     }
 
     /// A call that had begun failed on the device.
@@ -75,12 +90,12 @@ impl DeviceState {
     /// # Errors
     /// `Internal` for one that is not there.
     pub fn own_all(&mut self, all: &[(BufferId, String)], mut each: impl FnMut(BufferId, Place)) -> Result<()> {
-        let DeviceState { device, buffers, .. } = self;
+        let DeviceState { device, buffers, pending, .. } = self;
         let mut mine = buffers.iter_mut();
         for (id, name) in all {
             let missing = || Error::internal(format!("no state {name}"));
             let (_, memory) = mine.find(|(other, _)| *other == name).ok_or_else(missing)?;
-            each(*id, own(device, name, memory)?);
+            each(*id, own(device, name, memory, pending.as_deref())?);
         }
         Ok(())
     }
@@ -88,6 +103,9 @@ impl DeviceState {
     /// Copies all buffers to the host.
     pub fn to_host(&self, state: &mut State) -> Result<()> {
         self.check()?;
+        if let Some(stream) = &self.pending {
+            stream.synchronize()?;
+        }
         for (name, memory) in &self.buffers {
             state.insert(name.clone(), self.device.read(memory.all())?);
         }
@@ -95,8 +113,9 @@ impl DeviceState {
     }
 }
 
-fn own(device: &CudaDevice, name: &str, memory: &mut Arc<DeviceMemory>) -> Result<Place> {
+fn own(device: &CudaDevice, name: &str, memory: &mut Arc<DeviceMemory>, pending: Option<&Stream>) -> Result<Place> {
     if Arc::get_mut(memory).is_none() {
+        pending.map_or(Ok(()), Stream::synchronize)?;
         let copy = device.allocate(memory.len(), || format!("a copy of the state {name}"))?;
         device.copy(memory.all(), copy.all())?;
         *memory = Arc::new(copy);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use douse_core::{Aligned, DType, Error, HostTensor, Result, TensorView, layout};
-use douse_cuda::{DeviceMemory, Place};
+use douse_cuda::{DeviceMemory, Place, Stream};
 
 use super::device::CudaDevice;
 use super::strided::Strided;
@@ -14,7 +14,8 @@ use super::strided::Strided;
 /// copied. Work that writes it must be done, or stand on the stream that the method uses ([`Method::set_stream`](crate::Method::set_stream)).
 ///
 /// As an output it is the caller's until the last clone is dropped; a later call may then write its memory. Work of the caller's that reads it
-/// must be done by then, or stand on the stream that the method uses.
+/// must be done by then, or stand on the stream that the method uses. A call that returns before its work is done says so in its outputs: what
+/// uses them elsewhere waits for the stream.
 #[derive(Clone, Debug)]
 pub struct DeviceTensor {
     device: CudaDevice,
@@ -24,6 +25,8 @@ pub struct DeviceTensor {
     place: Place,
     /// Keeps the place; the caller's own memory is the caller's to keep.
     _memory: Option<Arc<DeviceMemory>>,
+    /// The stream that still has to write it.
+    on: Option<Arc<Stream>>,
 }
 
 impl DeviceTensor {
@@ -69,7 +72,20 @@ impl DeviceTensor {
         place: Place,
         memory: Option<Arc<DeviceMemory>>,
     ) -> DeviceTensor {
-        DeviceTensor { device: device.clone(), dtype, sizes, strides, place, _memory: memory }
+        DeviceTensor { device: device.clone(), dtype, sizes, strides, place, _memory: memory, on: None }
+    }
+
+    /// The same tensor, which work on a stream still has to write.
+    pub(super) fn written_on(self, stream: Arc<Stream>) -> DeviceTensor {
+        DeviceTensor { on: Some(stream), ..self }
+    }
+
+    /// Waits until it is written, unless what uses it stands on the same stream.
+    pub(crate) fn wait(&self, user: Option<&Stream>) -> Result<()> {
+        match &self.on {
+            Some(stream) if user.is_none_or(|user| !std::ptr::eq(user, &raw const **stream)) => stream.synchronize(),
+            _ => Ok(()),
+        }
     }
 
     pub fn device(&self) -> &CudaDevice {
@@ -102,6 +118,7 @@ impl DeviceTensor {
         let extent =
             layout::extent(&self.sizes, &self.strides).and_then(|extent| extent.checked_mul(self.dtype.size()));
         let bytes = extent.ok_or_else(|| Error::invalid_argument("a tensor beyond memory"))?;
+        self.wait(None)?;
         HostTensor::new(self.dtype, &self.sizes, &self.strides, self.device.read(self.place.part(0..bytes)?)?)
     }
 

@@ -135,7 +135,7 @@ fn a_launch_that_began_and_failed_breaks_its_session_and_others_go_on() {
     for graph in [None, Some(CudaGraph { warm_up: 0, ..CudaGraph::default() })] {
         let Some(fake) = Fake::new(&[]) else { return };
         let mut payload = counter(&["sm_90"]);
-        payload.cuda[0].kernels[2] = launch("stray", &[], false);
+        payload.cuda[0].kernels[2] = Some(launch("stray", &[], false));
         let on = LoadOptions { cuda_graph: graph, ..LoadOptions::on(&device(&fake)) };
         let mut method = program(payload).load("forward", &on).unwrap();
         let (mut first, mut second) = (Session::new(), Session::new());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use douse::{Aligned, Code, CudaGraph, DeviceTensor, HostTensor, NewShape, Session, Value};
+use douse::{Aligned, Code, CudaGraph, DeviceTensor, HostTensor, LoadOptions, NewShape, Session, Value};
 
 use super::case::{Case, bits};
 use super::{Bench, after};
@@ -220,5 +220,47 @@ fn inputs_in_another_layout_are_rearranged_on_the_device() {
         }
     }
     drop(expected);
+    bench.close();
+}
+
+#[test]
+fn callers_stream_is_not_waited_for() {
+    let Some(case) = Case::read("state_flag") else { return };
+    let bench = Bench::new();
+    let expected = {
+        let mut method = bench.load(&case, None);
+        case.calls
+            .iter()
+            .map(|call| bits(&case.run(&mut method, &mut call.inputs.clone()).unwrap()[0]))
+            .collect::<Vec<_>>()
+    };
+    let load = LoadOptions { cuda_graph: Some(after(0)), ..LoadOptions::on(&bench.device) };
+    let mut method = case.program.load("forward", &load.with_outputs_on_device()).unwrap();
+    method.set_stream(Some(Arc::new(bench.device.device().stream().unwrap()))).unwrap();
+    for _ in 0..2 {
+        *method.session() = Session::with_seed(1);
+        let inputs: Vec<Value> = case
+            .calls
+            .iter()
+            .map(|call| {
+                let Value::Tensor(input) = &call.inputs[0] else { panic!() };
+                Value::Device(DeviceTensor::from_host(&bench.device, &input.view()).unwrap())
+            })
+            .collect();
+        // The first call uploads the session's state.
+        let mut outputs = vec![case.run(&mut method, &mut [inputs[0].clone()]).unwrap().remove(0)];
+        let waits =
+            |all: BTreeMap<String, u64>| ["cuStreamSynchronize", "cuStreamQuery"].map(|call| all.get(call).copied());
+        let before = waits(bench.fake.calls());
+        for input in &inputs[1..] {
+            outputs.push(case.run(&mut method, &mut [input.clone()]).unwrap().remove(0));
+        }
+        assert_eq!(waits(bench.fake.calls()), before);
+        // Nothing has run yet: what reads an output waits.
+        let found =
+            outputs.iter().map(|output| bits(&Value::Tensor(output.device_tensor().unwrap().to_host().unwrap())));
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+    drop(method);
     bench.close();
 }
