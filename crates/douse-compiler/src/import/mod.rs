@@ -74,10 +74,12 @@ mod statistics;
 mod steps;
 mod strided;
 mod symbols;
+mod systems;
 mod table;
 pub mod tensor;
 mod unique;
 pub mod view;
+mod vmap;
 
 pub use args::{Args, Val};
 pub use importer::{ImportError, Importer, Unsupported};
