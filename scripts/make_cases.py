@@ -1070,6 +1070,37 @@ def triangular_systems():
     return forward, [(torch.randn(2, 4, 4), torch.randn(2, 4, 4), torch.randn(3, 4))]
 
 
+@case()
+def scatters_between_layouts():
+    """What is written into lies in another order than the result: images with their channels last, heads merged, an output that is transposed."""
+
+    def forward(x, w, q, c):
+        y = F.conv2d(x, w)
+        y.index_fill_(3, torch.tensor([0]), 5)
+        heads = F.scaled_dot_product_attention(q, q, q).transpose(1, 2)
+        heads.index_fill_(1, torch.tensor([0]), 5)
+        turned = F.gelu(c.permute(2, 1, 0))
+        turned.index_fill_(0, torch.tensor([0, 2]), 5)
+        return y * 1, y.sum(), heads, heads.reshape(1, 5, 16) * 2, turned
+
+    return forward, [(torch.randn(1, 2, 6, 6).half(), torch.randn(4, 2, 3, 3).half(), torch.randn(1, 2, 5, 8), torch.randn(2, 5, 3))]
+
+
+@case()
+def vmap_levels():
+    """`torch.vmap`, also of what is not batched, and four levels of it as for attention masks."""
+
+    def forward(x, y):
+        visible = lambda b, h, q, k: (q >= k) & (q - k < 3)
+        for level in range(4):
+            visible = torch.vmap(visible, in_dims=tuple(0 if i == 3 - level else None for i in range(4)), out_dims=0)
+        places = torch.arange(6)
+        mask = visible(places[:1], places[:2], places, places)
+        return torch.vmap(torch.dot)(x, y), torch.vmap(torch.matmul, in_dims=(0, None))(x, y.t()), torch.vmap(lambda a, b: torch.where(a > b, a, b).cumsum(0))(x, y), mask
+
+    return forward, [(torch.randn(4, 3), torch.randn(4, 3))]
+
+
 @case(x={0: torch.export.Dim("n")})
 def indices_into_nothing():
     def forward(x):
