@@ -11,8 +11,12 @@ use super::product::{self, BLOCKS, Product, Side};
 use super::put::{Epilogue, Put};
 
 /// Those of products with few rows.
-const TEMPLATES: &[&str] =
-    &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh"), include_str!("../cuda/thin.cuh")];
+const TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/thin.cuh"),
+];
 
 /// As many rows (or columns) or fewer make a product that is bound by reading the other operand.
 const THIN: i64 = 16;

@@ -8,9 +8,14 @@ use douse_program::target::LibraryLaunches;
 use super::function::{Argument, Draft, Writer};
 use super::put::Put;
 
-pub(super) const TEMPLATES: &[&str] = &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh")];
-const WARPGROUP_TEMPLATES: &[&str] =
-    &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh"), include_str!("../cuda/warpgroup.cuh")];
+pub(super) const TEMPLATES: &[&str] =
+    &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/cluster.cuh"), include_str!("../cuda/product.cuh")];
+const WARPGROUP_TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/warpgroup.cuh"),
+];
 
 /// Blocks that should at least be there, for every multiprocessor of a large device to have one.
 pub(super) const BLOCKS: i64 = 132;
@@ -21,7 +26,7 @@ const SLICE: i64 = 256;
 const MOST_SLICES: i64 = 32;
 /// The same for the blocks of a cluster, and how many it has on every device that has clusters.
 const CLUSTER_SLICE: i64 = 128;
-const CLUSTER: i64 = 8;
+pub(super) const CLUSTER: i64 = 8;
 /// What sizes that are known only at run time are taken for.
 const UNKNOWN: i64 = 1024;
 const THREADS: i64 = 256;
