@@ -294,7 +294,7 @@ impl Form {
             // The blocks of a cluster join their parts without another launch.
             body.push_str(&format!(
                 "{begin_end}  float *lines = reinterpret_cast<float *>(dynamic_shared() + {shared});\n{}{}  \
-                 join_cluster<{head_value}, {parts}, {}, {threads}>(lines, tile * {1}, rows.rows, put);\n",
+                 join_cluster<{head_value}, {parts}, {}, {threads}>(lines, tile * {2}, rows.rows, put);\n",
                 put.declare(writer, "row", "", 2)?,
                 call("begin", "end", &format!("Own<{head_value}>{{lines, tile * {}}}", 16 * row_warps)),
                 16 * row_warps,
