@@ -11,6 +11,7 @@ mod index;
 mod kernel;
 mod library;
 mod names;
+mod overlap;
 mod private;
 mod row;
 mod scan;
@@ -36,6 +37,7 @@ pub const FUNCTIONS_FOLLOW: &str = "// ==== The program's functions ====";
 const PRELUDE: &str = include_str!("cuda/prelude.cuh");
 const MATH: &str = include_str!("cuda/math.cuh");
 const COMBINE: &str = include_str!("cuda/combine.cuh");
+const OVERLAP: &str = include_str!("cuda/overlap.cuh");
 const SPECIAL: &str = include_str!("cuda/special.cuh");
 
 /// Functions of a module: few enough that modules compile in parallel, enough that the prelude is not compiled too often.
@@ -50,9 +52,11 @@ pub struct Emitted {
     pub kernels: Vec<Option<Launch>>,
     /// How each library step is run, in the order of [`douse_program::target::library_steps`].
     pub library: Vec<LibraryLaunches>,
-    /// See [`CudaTarget`](douse_program::target::CudaTarget) for these three.
+    /// See [`CudaTarget`](douse_program::target::CudaTarget) for these.
     pub copy: FunctionName,
     pub guarded_copy: Option<FunctionName>,
+    pub finish: FunctionName,
+    pub rearrange: FunctionName,
     pub set_condition: Option<FunctionName>,
 }
 
@@ -73,7 +77,7 @@ struct Modules {
 impl Modules {
     /// Adds a function and says which module it is in.
     fn add(&mut self, function: Function) -> u32 {
-        self.functions.push(function);
+        self.functions.push(Function { text: overlap::begin(&function.text), ..function });
         ((self.functions.len() - 1) / FUNCTIONS) as u32
     }
 
@@ -81,7 +85,7 @@ impl Modules {
         self.functions
             .chunks(FUNCTIONS)
             .map(|functions| {
-                let mut text = [PRELUDE, MATH, COMBINE].join("\n");
+                let mut text = [PRELUDE, OVERLAP, MATH, COMBINE].join("\n");
                 if functions.iter().any(|f| f.special) {
                     text.push('\n');
                     text.push_str(SPECIAL);
@@ -126,8 +130,10 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let library = library::emit(plan, &ranges, arch, &guards, &mut modules)?;
     let copy = service::copy(&mut modules);
     let guarded_copy = guards.copies().then(|| service::guarded_copy(&mut modules));
+    let (finish, rearrange) = (service::finish(&mut modules), service::rearrange(&mut modules));
     let set_condition = service::branches_on_device(plan).then(|| service::set_condition(&mut modules));
-    Ok(Emitted { modules: modules.texts(), kernels, library, copy, guarded_copy, set_condition })
+    let modules = modules.texts();
+    Ok(Emitted { modules, kernels, library, copy, guarded_copy, finish, rearrange, set_condition })
 }
 
 /// The kernels that some step launches.
