@@ -69,6 +69,7 @@ pub(super) fn emit(
         shared: 0,
         scratch,
         special: false,
+        cluster: 1,
     })?;
     Ok(LibraryLaunches { launches: vec![launch], scratch: bytes, count: None })
 }
