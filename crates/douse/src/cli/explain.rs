@@ -157,6 +157,7 @@ impl Counts {
             let read = |predicate: &Predicate| usize::from(matches!(predicate, Predicate::Buffer(_)));
             match step {
                 Step::Kernel { .. } => self.kernels += 1,
+                Step::Together(steps) => self.steps(steps),
                 Step::Library(library) | Step::Fused { library, .. } => {
                     self.library += 1;
                     self.epilogues += usize::from(matches!(step, Step::Fused { .. }));
