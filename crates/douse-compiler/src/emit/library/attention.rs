@@ -7,8 +7,9 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
-use super::product::{BLOCKS, CLUSTER, Side, uses_tensor_cores};
+use super::product::{BLOCKS, Side};
 use super::put::Put;
+use super::tiles::{CLUSTER, uses_tensor_cores};
 use crate::emit::names;
 
 const TEMPLATES: &[&str] = &[
