@@ -94,3 +94,112 @@ output "z" tensor %3 float32 strides []
     );
     assert!(matches!(plan.steps.first(), Some(Step::Require { .. })));
 }
+
+/// The steps, a word each; those that stand together in parentheses.
+fn words(steps: &[Step]) -> String {
+    let word = |step: &Step| match step {
+        Step::Kernel { .. } => "kernel".to_owned(),
+        Step::Library(_) => "library".to_owned(),
+        Step::Fused { .. } => "fused".to_owned(),
+        Step::Together(steps) => format!("({})", words(steps)),
+        _ => "other".to_owned(),
+    };
+    steps.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// The chain of a product's result ends where a reduction reads it; what is added is there before the product.
+#[test]
+fn what_is_computed_from_a_product_point_by_point_is_its_epilogue() {
+    let plan = planned(
+        r#"method "m"
+input 0 "x" bfloat16[6, 4] strides [4, 1]
+input 1 "w" bfloat16[4, 5] strides [5, 1]
+input 2 "b" float32[5] strides [1]
+input 3 "r" bfloat16[2, 3, 5] strides [15, 5, 1]
+body
+  %0: bfloat16[6, 4] = input 0
+  %1: bfloat16[4, 5] = input 1
+  %2: float32[5] = input 2
+  %3: bfloat16[2, 3, 5] = input 3
+  %4: float32[6, 5] = matmul %0 %1
+  %5: float32[6, 5] = move %2 map [i1]
+  %6: float32[6, 5] = add %4 %5
+  %7: bfloat16[6, 5] = cast %6
+  %8: bfloat16[2, 3, 5] = move %7 map [i1 + 3*i0, i2]
+  %9: bfloat16[2, 3, 5] = add %8 %3
+  %10: bfloat16[2, 3] = reduce %9 by amax dims [2]
+end
+output "y" tensor %10 bfloat16 strides [3, 1]
+"#,
+    );
+    assert_eq!(words(&plan.steps), "fused kernel");
+    let Step::Fused { kernel, .. } = &plan.steps[0] else { unreachable!() };
+    let text = plan.kernels[*kernel as usize].to_string();
+    // In the dimensions of the product, not of what is computed from it.
+    assert!(text.contains("outer [6, 5]") && text.contains("a2[5*i0 + i1]"), "{text}");
+}
+
+#[test]
+fn a_product_that_something_else_reads_has_no_epilogue() {
+    let plan = planned(
+        r#"method "m"
+input 0 "x" float32[6, 4] strides [4, 1]
+input 1 "w" float32[4, 6] strides [6, 1]
+body
+  %0: float32[6, 4] = input 0
+  %1: float32[4, 6] = input 1
+  %2: float32[6, 6] = matmul %0 %1
+  %3: float32[6, 6] = exp %2
+  %4: float32[6, 6] = move %2 map [i1, i0]
+  %5: float32[6, 6] = mul %3 %4
+end
+output "y" tensor %5 float32 strides [6, 1]
+"#,
+    );
+    assert_eq!(words(&plan.steps), "library kernel");
+}
+
+/// Each new element of the state would be seen by the rest of the product.
+#[test]
+fn an_epilogue_writes_nothing_that_its_product_reads() {
+    let plan = planned(
+        r#"method "m"
+input 0 "x" float32[4, 4] strides [4, 1]
+input 1 "w" float32[4, 4] strides [4, 1]
+body
+  %0: float32[4, 4] = input 0
+  %1: float32[4, 4] = input 1
+  %2: float32[4, 4] = matmul %0 %1
+  %3: float32[4, 4] = exp %2
+end
+write input 0 %3
+"#,
+    );
+    // The kernel writes a buffer of its own, which is copied when the product is done.
+    assert_eq!(words(&plan.steps), "fused other");
+}
+
+#[test]
+fn products_of_one_matrix_stand_together_unless_one_needs_another() {
+    let text = |left: &str| {
+        format!(
+            r#"method "m"
+input 0 "x" float32[4, 4] strides [4, 1]
+input 1 "v" float32[4, 4] strides [4, 1]
+input 2 "w" float32[4, 4] strides [4, 1]
+body
+  %0: float32[4, 4] = input 0
+  %1: float32[4, 4] = input 1
+  %2: float32[4, 4] = input 2
+  %3: float32[4, 4] = matmul %0 %1
+  %4: float32[4, 4] = exp %3
+  %5: float32[4, 4] = matmul {left} %2
+end
+output "y" tensor %4 float32 strides [4, 1]
+output "z" tensor %5 float32 strides [4, 1]
+"#
+        )
+    };
+    assert_eq!(words(&planned(&text("%0")).steps), "(fused library)");
+    assert_eq!(words(&planned(&text("%4")).steps), "fused library");
+}
