@@ -133,6 +133,17 @@ const FAULTS: &[Fault] = &[
     ),
     (
         |p| {
+            let Step::Library(library) = p.steps.remove(1) else { return };
+            p.steps.insert(1, Step::Fused { library, kernel: 0, args: vec![0, 2, 1, 3] });
+        },
+        "steps: [1]: epilogue: a library step that has no epilogues",
+    ),
+    (
+        |p| p.steps.insert(0, Step::Together(vec![Step::Copy { from: 0, to: 1 }])),
+        "steps: [0]: a step that is no product stands together with others",
+    ),
+    (
+        |p| {
             for _ in 0..80 {
                 let then = std::mem::take(&mut p.steps);
                 p.steps = vec![Step::If {
