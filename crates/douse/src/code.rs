@@ -113,7 +113,12 @@ fn keep(target: &mut CudaTarget, data: &mut Vec<(String, Bytes)>, modules: Vec<V
 /// The modules with the names of their functions, as softgpu needs them.
 fn soft_sources(emitted: &Emitted) -> Vec<soft::Source> {
     let library = emitted.library.iter().flat_map(|step| &step.launches).map(|launch| &launch.launch);
-    let launched = emitted.kernels.iter().chain(library).map(|launch| (launch.module, &launch.function));
+    let launched = emitted
+        .kernels
+        .iter()
+        .flat_map(|kernel| &kernel.launches)
+        .chain(library)
+        .map(|launch| (launch.module, &launch.function));
     let service =
         [Some(&emitted.copy), emitted.guarded_copy.as_ref(), emitted.set_condition.as_ref()].into_iter().flatten();
     let all: BTreeSet<_> = launched.chain(service.map(|name| (name.module, &name.function))).collect();

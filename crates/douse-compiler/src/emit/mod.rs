@@ -11,18 +11,23 @@ mod index;
 mod kernel;
 mod library;
 mod names;
+mod ordered;
 mod private;
+mod registers;
 mod row;
 mod scan;
 mod service;
+mod split;
 mod strategy;
+mod tile;
 mod vector;
 
 use douse_core::Result;
 use douse_program::bounds;
 use douse_program::plan::Plan;
-use douse_program::target::{FunctionName, Launch, LibraryLaunches};
+use douse_program::target::{FunctionName, KernelLaunches, Launch, LibraryLaunches};
 use guard::Guards;
+use kernel::EmittedFunction;
 
 /// Options of NVRTC that the code needs.
 pub const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false"];
@@ -44,7 +49,7 @@ pub struct Emitted {
     /// Source texts, each a module of its own.
     pub modules: Vec<String>,
     /// How each of the plan's kernels is launched.
-    pub kernels: Vec<Launch>,
+    pub kernels: Vec<KernelLaunches>,
     /// How each library step is run, in the order of [`douse_program::target::library_steps`].
     pub library: Vec<LibraryLaunches>,
     /// See [`CudaTarget`](douse_program::target::CudaTarget) for these three.
@@ -112,8 +117,11 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     for (number, kernel) in plan.kernels.iter().enumerate() {
         let private = private.get(number).map_or(&[][..], Vec::as_slice);
         let emitted = kernel::emit(kernel, &ranges, private, guards.kernel(number))?;
-        let module = modules.add(Function { text: emitted.text, special: emitted.special, templates: &[] });
-        kernels.push(Launch { module, ..emitted.launch });
+        let launches = emitted.functions.into_iter().map(|EmittedFunction { text, special, launch }| {
+            let module = modules.add(Function { text, special, templates: &[] });
+            Launch { module, ..launch }
+        });
+        kernels.push(KernelLaunches { launches: launches.collect(), scratch: emitted.scratch });
     }
     let library = library::emit(plan, &ranges, arch, &guards, &mut modules)?;
     let copy = service::copy(&mut modules);

@@ -1,7 +1,7 @@
 //! Rows in registers: what several stages load of a row is loaded once, before the first of them, and what one stage stores and a later one loads
 //! stays there.
 
-use douse_core::sym::Expr;
+use douse_core::sym::{Expr, Symbol};
 use douse_core::{Error, Result};
 use douse_program::kernel::{Access, Effect, Kernel, Op, Stage};
 
@@ -37,6 +37,11 @@ pub(super) struct Held {
 const REGISTERS: i64 = 64;
 const STEPS: i64 = 8;
 
+/// The threads of a large block have few registers each.
+fn most_registers(lanes: Lanes) -> i64 {
+    REGISTERS.min(65536 / lanes.count() - 24)
+}
+
 impl Row {
     /// The row of a kernel whose lanes share inner loops; `None` where it would not fit, or no two stages load the same.
     pub fn of(kernel: &Kernel, lanes: Lanes) -> Option<Row> {
@@ -68,6 +73,10 @@ impl Row {
                 let Some(Op::Load { param, index, .. }) = stage.body.get(*number).map(|inst| &inst.op) else {
                     continue;
                 };
+                // It depends on registers of its stage.
+                if index.mentions(|symbol| matches!(symbol, Symbol::Value(_))) {
+                    continue;
+                }
                 Accesses::of(&mut accesses, *param, index).loads += 1;
             }
             for number in vectors.stores() {
@@ -88,7 +97,7 @@ impl Row {
             let alone = touches(kernel, param) == loads + stores;
             row.values.push(Held { param, index, made, alone });
         }
-        (!row.values.is_empty() && row.steps <= STEPS && registers <= REGISTERS).then_some(row)
+        (!row.values.is_empty() && row.steps <= STEPS && registers <= most_registers(lanes)).then_some(row)
     }
 
     /// Whether a stage goes over the row.

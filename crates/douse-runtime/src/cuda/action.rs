@@ -323,10 +323,12 @@ impl Joiner<'_> {
                 let number = *kernel as usize;
                 let missing = || Error::invalid_program(format!("kernel {number} is not there"));
                 let kernel = self.plan.kernels.get(number).ok_or_else(missing)?;
-                let launch = self.target.kernels.get(number).ok_or_else(missing)?;
+                let code = self.target.kernels.get(number).ok_or_else(missing)?;
                 let written = args.iter().zip(&kernel.params).filter(|(_, param)| param.access != Access::Read);
                 let commits = self.commits(written.map(|(buffer, _)| *buffer));
-                Op::Launches { launches: vec![self.launched(launch, args.clone())?], scratch: None, commits }
+                let launches = code.launches.iter().map(|launch| self.launched(launch, args.clone()));
+                let scratch = code.launches.iter().any(|launch| launch.scratch).then(|| code.scratch.clone());
+                Op::Launches { launches: launches.collect::<Result<_>>()?, scratch, commits }
             }
             Step::Library(library) => {
                 let code = self.target.library.get(self.library);
