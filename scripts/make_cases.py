@@ -952,6 +952,94 @@ def nothing_has_no_extreme():
     return forward, [(x,), refused("no element", x[:0]), refused("no window of two", x[:1]), (x[:3],)]
 
 
+@case(x={0: torch.export.Dim.AUTO}, y={0: torch.export.Dim.AUTO})
+def relations_of_sizes():
+    """What `torch._check` asks of two sizes, of a maximum, of a difference."""
+
+    def forward(x, y):
+        torch._check(y.shape[0] % x.shape[0] == 0)
+        torch._check(max(x.shape[0], y.shape[0]) <= 12)
+        torch._check(abs(x.shape[0] - y.shape[0]) < 8)
+        return x.sum(0) + y.sum(0)
+
+    sized = lambda n, m: (torch.randn(n, 3), torch.randn(m, 3))
+    return forward, [
+        sized(2, 6), sized(4, 4), refused("does not divide", *sized(4, 6)), refused("too long", *sized(7, 14)), refused("too far apart", *sized(2, 12)), sized(6, 12),
+    ]
+
+
+@case(x={0: torch.export.Dim.AUTO})
+def integrals_of_nothing():
+    forward = lambda x: (torch.trapezoid(x, dim=0), torch.cumulative_trapezoid(x, dim=0), torch.trapezoid(x, x * 2, dim=0), torch.diff(x, dim=0))
+    return forward, [(torch.randn(n, 3),) for n in (4, 0, 1, 2)]
+
+
+@case(x={2: torch.export.Dim.AUTO}, y={2: torch.export.Dim.AUTO})
+def nothing_to_pool_or_pad():
+    """Averages of nothing are NaN where there is one window; copies of nothing are refused."""
+
+    def forward(x, y):
+        return F.adaptive_avg_pool1d(x, 1), F.pad(y, (1, 1), mode="replicate"), F.adaptive_max_pool1d(y, 2), torch.linalg.vector_norm(y, math.inf, dim=-1)
+
+    sized = lambda n, m: (torch.randn(1, 2, n), torch.randn(1, 2, m))
+    return forward, [sized(4, 6), sized(0, 3), refused("nothing to copy", *sized(4, 0)), sized(1, 1)]
+
+
+@case()
+def bits_in_other_sizes():
+    """One memory seen as dtypes of several sizes, and written through them."""
+
+    def forward(x, b):
+        y = x.clone()
+        y.view(torch.int16)[0, 1] = 7
+        y.view(torch.uint8)[1] = 255
+        z = torch.view_as_complex(x.view(2, 2, 2))
+        return y, x.view(torch.float64), x.view(torch.uint8), b.view(torch.int32), b.view(torch.bfloat16).float(), z.view(torch.int64)
+
+    return forward, [(torch.randn(2, 4), torch.arange(-12, 12, dtype=torch.int8).view(3, 8))]
+
+
+@case()
+def windows_that_overlap():
+    """A write to one window of several that share elements leaves what only the others hold."""
+
+    def forward(x):
+        y = x.clone()
+        windows = y.unfold(0, 3, 1)
+        windows[1] += 10
+        windows[2, 0] = 0
+        return y, windows
+
+    return forward, [(torch.randn(6),)]
+
+
+@case(carry=None, xs={0: torch.export.Dim.AUTO})
+def rounds_of_unknown_number():
+    from torch._higher_order_ops.associative_scan import associative_scan
+    from torch._higher_order_ops.map import map as mapped
+    from torch._higher_order_ops.scan import scan
+
+    def forward(carry, xs):
+        last, steps = scan(lambda c, x: (c * 0.5 + x, c.tanh()), carry, xs)
+        return last, steps, mapped(lambda x, y: x * y.sum(), xs, carry), associative_scan(lambda a, b: a + b, xs, 0)
+
+    return forward, [(torch.randn(3), torch.randn(n, 3)) for n in (4, 1, 2, 9)]
+
+
+@case()
+def segments():
+    def forward(x, lengths, offsets):
+        return torch.segment_reduce(x, "mean", lengths=lengths, axis=0), torch.segment_reduce(x, "sum", offsets=offsets, axis=0)
+
+    x, tensor = torch.randn(6, 2), torch.tensor
+    return forward, [
+        (x, tensor([2, 0, 4]), tensor([0, 2, 6])),
+        refused("lengths that do not add up", x, tensor([2, 3, 3]), tensor([0, 2, 6])),
+        refused("offsets that fall", x, tensor([2, 0, 4]), tensor([0, 4, 2])),
+        (x, tensor([6, 0, 0]), tensor([1, 1, 5])),
+    ]
+
+
 @case(x={0: torch.export.Dim("n")})
 def indices_into_nothing():
     def forward(x):

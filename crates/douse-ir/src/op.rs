@@ -85,7 +85,8 @@ pub enum Op {
     },
 
     // Contractions.
-    /// `[..., m, k] x [..., k, n] -> [..., m, n]` with equal leading sizes. float16, bfloat16 and float8 accumulate in float32.
+    /// `[..., m, k] x [..., k, n] -> [..., m, n]` with equal leading sizes. float16 and bfloat16 accumulate in float32,
+    /// and the result is of the operands' dtype, or float32.
     MatMul,
     /// Operands: input, weight, and perhaps a bias.
     Convolution(Box<Convolution>),

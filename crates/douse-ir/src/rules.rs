@@ -2,7 +2,7 @@
 
 use douse_core::DType;
 use douse_core::sym::{Cond, Expr, Symbol};
-use douse_program::library::Linalg;
+use douse_program::library::{Linalg, holds_products};
 
 use crate::build::shape_text;
 use crate::graph::{InputKind, Module, Node, ValueInfo};
@@ -380,8 +380,9 @@ impl<'a> Rule<'a> {
     fn matmul(&mut self) {
         let (a, b) = (self.operand(0), self.operand(1));
         let rank = a.shape.len();
+        let dtype = self.module.graph.dtype(self.node.results[0]);
         let fits = a.dtype == b.dtype
-            && !a.dtype.is_bool()
+            && holds_products(dtype, a.dtype)
             && rank >= 2
             && b.shape.len() == rank
             && a.shape[..rank - 2] == b.shape[..rank - 2]
@@ -389,7 +390,7 @@ impl<'a> Rule<'a> {
         if self.want(fits, || format!("matmul of {} and {}", text(a), text(b))) {
             let mut shape = a.shape.clone();
             shape[rank - 1] = b.shape[rank - 1].clone();
-            self.exactly(&[(a.dtype, shape)]);
+            self.exactly(&[(dtype, shape)]);
         }
     }
 

@@ -15,4 +15,5 @@ mod print;
 #[cfg(test)]
 mod sample;
 pub mod target;
+pub mod uses;
 mod wire;

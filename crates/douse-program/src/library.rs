@@ -1,7 +1,8 @@
 //! Library steps: what a loop nest expresses badly, as one step over strided views.
 
+use douse_core::DType;
 use douse_core::pointwise::Combine;
-use douse_core::sym::Expr;
+use douse_core::sym::{Expr, Ranges};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::BufferId;
@@ -15,10 +16,21 @@ pub struct View {
     pub strides: Vec<Expr>,
 }
 
+impl View {
+    /// Where an element lies, by a loop for each dimension.
+    pub fn at_loops(&self) -> Expr {
+        let dims = self.sizes.iter().zip(&self.strides).enumerate().filter(|(_, (size, _))| !size.is_int(1));
+        let sum = dims.fold(self.offset.clone(), |sum, (d, (_, stride))| &sum + &(&Expr::loop_var(d) * stride));
+        let mut ranges = Ranges::new();
+        ranges.set_loops(&self.sizes);
+        sum.simplify(&ranges)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Library {
-    /// `out[..., m, n] = sum_k a[..., m, k] * b[..., k, n]`. All three have one dtype and the same leading sizes. Half and
-    /// bfloat16 accumulate in float32 and round once; integers wrap.
+    /// `out[..., m, n] = sum_k a[..., m, k] * b[..., k, n]`. All three have the same leading sizes, the operands one dtype, and `out` has it too
+    /// ([`holds_products`]). float16 and bfloat16 accumulate in float32 and round once; integers wrap.
     MatMul {
         a: View,
         b: View,
@@ -72,6 +84,13 @@ pub enum Library {
         initial: Option<f64>,
         mean: bool,
     },
+}
+
+/// Whether the result of a product of operands of this dtype can be of dtype `out`: of their own, or of the one that 16-bit floats
+/// accumulate in.
+pub fn holds_products(out: DType, operands: DType) -> bool {
+    let wide = out == DType::F32 && matches!(operands, DType::F16 | DType::BF16);
+    !operands.is_bool() && (out == operands || wide)
 }
 
 impl Library {

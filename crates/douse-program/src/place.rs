@@ -1,6 +1,6 @@
 //! Places for temporaries in one arena: buffers that are needed at different times share bytes.
 
-use crate::plan::{BufferId, OutputKind, Plan, Predicate, Step};
+use crate::plan::{BufferId, OutputKind, Plan, Step};
 
 /// Places are multiples of this many bytes.
 pub const ALIGNMENT: u64 = 64;
@@ -82,41 +82,19 @@ impl Uses {
         }
     }
 
-    fn predicate(&mut self, predicate: &Predicate) {
-        if let Predicate::Buffer(buffer) = predicate {
-            self.touch(*buffer);
-        }
-    }
-
     fn steps(&mut self, steps: &[Step]) {
         for step in steps {
-            match step {
-                Step::Kernel { args, .. } => args.iter().for_each(|b| self.touch(*b)),
-                Step::Library(library) => {
-                    let (read, written) = library.buffers();
-                    read.into_iter().chain(written).for_each(|b| self.touch(b));
-                }
-                Step::Copy { from, to } => [*from, *to].into_iter().for_each(|b| self.touch(b)),
-                Step::Read { buffer, .. } => self.touch(*buffer),
-                Step::Set { .. } | Step::Require { .. } => {}
-                Step::If { predicate, then, otherwise } => {
-                    self.predicate(predicate);
-                    self.steps(then);
-                    self.steps(otherwise);
-                }
-                Step::While { test, predicate, body } => {
-                    let (before, start) = (self.used.len(), self.now);
-                    self.steps(test);
-                    self.predicate(predicate);
-                    self.steps(body);
-                    let inside = self.used.split_off(before);
-                    for buffer in &inside {
-                        if let Some(Some((first, last))) = self.lives.get_mut(*buffer as usize) {
-                            (*first, *last) = ((*first).min(start), self.now);
-                        }
+            let (before, start) = (self.used.len(), self.now);
+            step.buffers().into_iter().for_each(|b| self.touch(b));
+            step.within().into_iter().for_each(|steps| self.steps(steps));
+            if let Step::While { .. } = step {
+                let inside = self.used.split_off(before);
+                for buffer in &inside {
+                    if let Some(Some((first, last))) = self.lives.get_mut(*buffer as usize) {
+                        (*first, *last) = ((*first).min(start), self.now);
                     }
-                    self.used.extend(inside);
                 }
+                self.used.extend(inside);
             }
             self.now += 1;
         }
@@ -126,6 +104,7 @@ impl Uses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Predicate;
 
     /// A small generator of pseudo-random numbers, so that the test needs nothing else.
     fn random(state: &mut u64) -> u64 {

@@ -158,6 +158,14 @@ pub enum Step {
         args: Vec<BufferId>,
     },
     Library(Library),
+    /// A matrix product or convolution, then a kernel over its result: what both of these do as steps, in this order. At each point of
+    /// its outer loops, which are the dimensions of the result, the kernel reads that element of the result; nothing else reads the result, and
+    /// the kernel writes nothing that the product reads. So an executor may do both at once, and leave the result's buffer as it is.
+    Fused {
+        library: Library,
+        kernel: u32,
+        args: Vec<BufferId>,
+    },
     /// Copies all elements; both buffers have as many and one dtype.
     Copy {
         from: BufferId,

@@ -275,6 +275,11 @@ fn write_steps(f: &mut Formatter<'_>, plan: &Plan, steps: &[Step], depth: usize)
                 writeln!(f, "{name}({})", args.join(", "))?;
             }
             Step::Library(library) => writeln!(f, "{library}")?,
+            Step::Fused { library, kernel, args } => {
+                let name = plan.kernels.get(*kernel as usize).map_or("?", |k| k.name.as_str());
+                let args: Vec<String> = args.iter().map(|a| format!("b{a}")).collect();
+                writeln!(f, "{library} then {name}({})", args.join(", "))?;
+            }
             Step::Copy { from, to } => writeln!(f, "copy b{from} -> b{to}")?,
             Step::Read { buffer, symbol } => writeln!(f, "read b{buffer} -> s{symbol}")?,
             Step::Set { symbol, value } => writeln!(f, "s{symbol} = {value}")?,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::library::Library;
 use crate::plan::{BufferId, Plan, Step};
+use crate::uses::each_step;
 
 /// A method's code for one architecture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,9 +18,9 @@ pub struct CudaTarget {
     pub arch: String,
     /// Keys of the named data that hold the modules' binaries.
     pub modules: Vec<String>,
-    /// How each of [`Plan::kernels`] is run.
+    /// How each of [`Plan::kernels`] is run; without launches, those that are epilogues alone.
     pub kernels: Vec<KernelLaunches>,
-    /// How each library step is run, in the order of [`library_steps`].
+    /// How each library step is run, in the order of [`library_steps`]. The launches do the work of its epilogue too.
     pub library: Vec<LibraryLaunches>,
     /// `(void *to, const void *from, int64 bytes)`: copies, as `guarded_copy` does; either place may be pinned memory of the host.
     pub copy: FunctionName,
@@ -99,27 +100,23 @@ pub struct LibraryLaunch {
     pub buffers: Vec<BufferId>,
 }
 
-/// The library steps of a plan, those in branches and loops where they stand: an `If`'s `then` before its `otherwise`, a `While`'s `test`
-/// before its `body`.
-pub fn library_steps(plan: &Plan) -> Vec<&Library> {
-    let mut found = Vec::new();
-    collect(&plan.steps, &mut found);
-    found
+/// A library step, and the kernel that is its epilogue with the buffers of its parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct LibraryStep<'a> {
+    pub library: &'a Library,
+    pub epilogue: Option<(u32, &'a [BufferId])>,
 }
 
-fn collect<'a>(steps: &'a [Step], found: &mut Vec<&'a Library>) {
-    for step in steps {
-        match step {
-            Step::Library(library) => found.push(library),
-            Step::If { then, otherwise, .. } => {
-                collect(then, found);
-                collect(otherwise, found);
-            }
-            Step::While { test, body, .. } => {
-                collect(test, found);
-                collect(body, found);
-            }
-            Step::Kernel { .. } | Step::Copy { .. } | Step::Read { .. } | Step::Set { .. } | Step::Require { .. } => {}
+/// The library steps of a plan, those in branches and loops where they stand: an `If`'s `then` before its `otherwise`, a `While`'s `test`
+/// before its `body`.
+pub fn library_steps(plan: &Plan) -> Vec<LibraryStep<'_>> {
+    let mut found = Vec::new();
+    each_step(&plan.steps, &mut |step| match step {
+        Step::Library(library) => found.push(LibraryStep { library, epilogue: None }),
+        Step::Fused { library, kernel, args } => {
+            found.push(LibraryStep { library, epilogue: Some((*kernel, args)) });
         }
-    }
+        _ => {}
+    });
+    found
 }

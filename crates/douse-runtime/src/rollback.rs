@@ -89,17 +89,25 @@ impl Walk<'_> {
         }
     }
 
+    fn kernel(&mut self, number: u32, args: &[BufferId]) {
+        let Some(kernel) = self.plan.kernels.get(number as usize) else { return };
+        let written = args.iter().zip(&kernel.params).filter(|(_, p)| p.access != Access::Read);
+        self.step(written.map(|(arg, _)| *arg).collect::<Vec<_>>(), can_fail(kernel));
+    }
+
+    fn library(&mut self, library: &Library) {
+        let fails = !library.failures().is_empty() || matches!(library, Library::Nonzero { .. });
+        self.step(library.buffers().1, fails);
+    }
+
     fn steps(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
-                Step::Kernel { kernel, args } => {
-                    let Some(kernel) = self.plan.kernels.get(*kernel as usize) else { continue };
-                    let written = args.iter().zip(&kernel.params).filter(|(_, p)| p.access != Access::Read);
-                    self.step(written.map(|(arg, _)| *arg).collect::<Vec<_>>(), can_fail(kernel));
-                }
-                Step::Library(library) => {
-                    let fails = !library.failures().is_empty() || matches!(library, Library::Nonzero { .. });
-                    self.step(library.buffers().1, fails);
+                Step::Kernel { kernel, args } => self.kernel(*kernel, args),
+                Step::Library(library) => self.library(library),
+                Step::Fused { library, kernel, args } => {
+                    self.library(library);
+                    self.kernel(*kernel, args);
                 }
                 Step::Copy { to, .. } => self.step([*to], false),
                 Step::Read { .. } | Step::Set { .. } | Step::Require { .. } => self.step([], true),

@@ -25,7 +25,7 @@ impl<'a> Guards<'a> {
             stage.body.iter().any(|inst| matches!(inst.op, Op::Check { .. }))
                 || stage.effects.iter().any(|effect| matches!(effect, Effect::Assert { .. }))
         });
-        let raises = raises || library_steps(plan).iter().any(|step| !step.failures().is_empty());
+        let raises = raises || library_steps(plan).iter().any(|step| !step.library.failures().is_empty());
         let mut guards = Guards { plan, raises, kernels: BTreeSet::new(), copies: false };
         guards.steps(&plan.steps);
         guards
@@ -52,7 +52,8 @@ impl<'a> Guards<'a> {
                     self.steps(test);
                     self.steps(body);
                 }
-                Step::Library(_) | Step::Read { .. } | Step::Set { .. } | Step::Require { .. } => {}
+                Step::Library(_) | Step::Fused { .. } | Step::Read { .. } | Step::Set { .. } | Step::Require { .. } => {
+                }
             }
         }
     }

@@ -22,10 +22,14 @@ mod strategy;
 mod tile;
 mod vector;
 
+use std::collections::BTreeSet;
+
 use douse_core::Result;
+use douse_core::sym::Expr;
 use douse_program::bounds;
-use douse_program::plan::Plan;
+use douse_program::plan::{Plan, Step};
 use douse_program::target::{FunctionName, KernelLaunches, Launch, LibraryLaunches};
+use douse_program::uses::each_step;
 use guard::Guards;
 use kernel::EmittedFunction;
 
@@ -48,7 +52,7 @@ const FUNCTIONS: usize = 16;
 pub struct Emitted {
     /// Source texts, each a module of its own.
     pub modules: Vec<String>,
-    /// How each of the plan's kernels is launched.
+    /// How each of the plan's kernels is launched; without launches, those that are epilogues alone.
     pub kernels: Vec<KernelLaunches>,
     /// How each library step is run, in the order of [`douse_program::target::library_steps`].
     pub library: Vec<LibraryLaunches>,
@@ -114,7 +118,12 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
     let (private, guards) = (private::params(plan), Guards::of(plan));
+    let launched = launched(plan);
     for (number, kernel) in plan.kernels.iter().enumerate() {
+        if !launched.contains(&number) {
+            kernels.push(KernelLaunches { launches: vec![], scratch: Expr::int(0) });
+            continue;
+        }
         let private = private.get(number).map_or(&[][..], Vec::as_slice);
         let emitted = kernel::emit(kernel, &ranges, private, guards.kernel(number))?;
         let launches = emitted.functions.into_iter().map(|EmittedFunction { text, special, launch }| {
@@ -128,4 +137,15 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let guarded_copy = guards.copies().then(|| service::guarded_copy(&mut modules));
     let set_condition = service::branches_on_device(plan).then(|| service::set_condition(&mut modules));
     Ok(Emitted { modules: modules.texts(), kernels, library, copy, guarded_copy, set_condition })
+}
+
+/// The kernels that some step launches.
+fn launched(plan: &Plan) -> BTreeSet<usize> {
+    let mut launched = BTreeSet::new();
+    each_step(&plan.steps, &mut |step| {
+        if let Step::Kernel { kernel, .. } = step {
+            launched.insert(*kernel as usize);
+        }
+    });
+    launched
 }

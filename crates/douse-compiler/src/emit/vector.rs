@@ -121,6 +121,22 @@ impl Vectors {
         affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(varies))
     }
 
+    /// Those of a run of points along the dimension `along`, if there is one, that hold a product's result, parameter `result`.
+    pub fn of_run(stage: &Stage, along: Option<usize>, result: u32) -> Vectors {
+        let contiguous = |index: &Expr| along.is_some_and(|number| is_contiguous(index, number));
+        let loads = stage.body.iter().enumerate().filter(|(_, inst)| match &inst.op {
+            Op::Load { param, .. } if *param == result => true,
+            Op::Load { index, guard: None, .. } => contiguous(index),
+            _ => false,
+        });
+        let stores = stage.effects.iter().enumerate().filter(|(_, effect)| match effect {
+            Effect::Store { index, guard: None, .. } => contiguous(index),
+            _ => false,
+        });
+        let (loads, stores) = (loads.map(|(n, _)| n).collect(), stores.map(|(n, _)| n).collect());
+        Vectors { width: 1, loads, stores, ..Vectors::default() }
+    }
+
     pub fn points(&self) -> i64 {
         i64::from(self.width.max(1))
     }
@@ -147,4 +163,10 @@ impl Vectors {
     pub fn stores(&self) -> &[usize] {
         &self.stores
     }
+}
+
+/// Whether an index counts the points of a loop one by one, from a place that is known before any register is.
+fn is_contiguous(index: &Expr, number: usize) -> bool {
+    let affine = index.affine(Symbol::Loop(number as u32));
+    affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(|s| matches!(s, Symbol::Value(_))))
 }

@@ -10,6 +10,7 @@ use douse_core::sym::{Expr, Ranges};
 use douse_ir::{Block, Module, Node, NodeId, Op, Value};
 
 use super::layout::{Layouts, affine_move};
+use super::points::Points;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -24,11 +25,17 @@ pub enum Fate {
 #[derive(Debug)]
 pub struct Fates {
     fates: Vec<Fate>,
+    points: Points,
 }
 
 impl Fates {
     pub fn of(&self, value: Value) -> Fate {
         self.fates[value.0 as usize]
+    }
+
+    /// The result of the product at whose points a value is computed, if it is.
+    pub fn product(&self, value: Value) -> Option<Value> {
+        self.points.of(value)
     }
 }
 
@@ -73,6 +80,7 @@ struct Walk<'a> {
     bodies: HashMap<u32, u32>,
     next_home: u32,
     fuse: bool,
+    points: Points,
 }
 
 /// Decides for every value. With `fuse` off, only what costs nothing is inlined.
@@ -97,12 +105,16 @@ pub fn decide(
         bodies: HashMap::new(),
         next_home: n as u32,
         fuse,
+        points: match fuse {
+            true => Points::find(&module.graph, definitions, ranges),
+            false => Points::none(&module.graph),
+        },
     };
     for root in module.roots() {
         walk.needed[root.0 as usize] = true;
     }
     walk.block(&module.body);
-    Fates { fates: walk.fates }
+    Fates { fates: walk.fates, points: walk.points }
 }
 
 /// What one element costs, computed from loaded ones.
@@ -240,10 +252,11 @@ impl Walk<'_> {
         let alone = match self.homes[i] {
             Homes::None => true,
             Homes::One(_) => body + own <= BODY,
-            Homes::Many => self.cost[i] <= CHEAP,
+            // What is at a product's points is computed while its results are in registers, and by nobody else.
+            Homes::Many => self.cost[i] <= CHEAP && self.points.of(v).is_none(),
         };
         let again = self.repeated[i] && self.cost[i] >= EXPENSIVE;
-        let inline = !self.needed[i] && (free || (self.fuse && alone && !again));
+        let inline = !self.needed[i] && !self.points.is_end(v) && (free || (self.fuse && alone && !again));
         if !inline {
             self.fates[i] = Fate::Stored;
             node.operands.iter().for_each(|o| self.add(*o, Homes::One(v.0), self.repeats(node, *o)));

@@ -12,6 +12,8 @@ pub struct Group {
     pub members: Vec<Member>,
     /// For each member, its loop of each outer loop.
     pub maps: Vec<Vec<usize>>,
+    /// The result of the product at whose points it is computed.
+    pub product: Option<Value>,
 }
 
 /// How a member joins a group: the outer loops that stay, and the member's loop of each.
@@ -29,10 +31,10 @@ const SERIAL: i64 = 32_768;
 const POINTS: i64 = 4;
 
 impl Group {
-    pub fn new(member: Member) -> Group {
+    pub fn new(member: Member, product: Option<Value>) -> Group {
         let map: Vec<usize> = (0..member.loops.len()).filter(|l| !member.inner[*l]).collect();
         let outer = map.iter().map(|l| member.loops[*l].clone()).collect();
-        Group { outer, members: vec![member], maps: vec![map] }
+        Group { outer, members: vec![member], maps: vec![map], product }
     }
 
     pub fn defines(&self, value: Value) -> Option<usize> {

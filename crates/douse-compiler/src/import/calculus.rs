@@ -1,9 +1,9 @@
 //! Differences, gradients and integrals of samples.
 
 use douse_core::pointwise::{Binary, Combine};
-use douse_core::sym::Expr;
+use douse_core::sym::{Compare, Cond, Expr};
 use douse_core::{DType, Result, Scalar};
-use douse_ir::Value;
+use douse_ir::{Value, coordinates};
 
 use super::args::{Args, Number, Val};
 use super::convert::converted;
@@ -27,16 +27,21 @@ pub const ROWS: &[Row] = &[
     ("aten.cumulative_trapezoid.x", |i, a| trapezoid(i, a, true)),
 ];
 
-/// All but `low` first and `high` last elements of a dimension.
+/// All but `low` first and `high` last elements of a dimension; none where there are not as many.
 fn inner(imp: &mut Importer, x: Value, dim: usize, low: i64, high: i64) -> Result<Value> {
-    let length = &imp.b.shape(x)[dim] - (low + high);
+    let length = (&imp.b.shape(x)[dim] - (low + high)).maximum(&Expr::int(0)).simplify(imp.b.ranges());
     imp.b.slice(x, dim, &Expr::int(low), &Expr::int(1), length)
 }
 
-/// The element at a place of a dimension, which stays with size 1; a negative place counts from the end.
+/// The element at a place of a dimension, which stays with size 1; a negative place counts from the end. 0 where there is none.
 fn at(imp: &mut Importer, x: Value, dim: usize, place: i64) -> Result<Value> {
-    let start = if place < 0 { &imp.b.shape(x)[dim] + place } else { Expr::int(place) };
-    imp.b.slice(x, dim, &start, &Expr::int(1), Expr::int(1))
+    let mut shape = imp.b.shape(x).to_vec();
+    let size = std::mem::replace(&mut shape[dim], Expr::int(1));
+    let start = if place < 0 { &size + place } else { Expr::int(place) };
+    let inside = Cond::compare(Compare::Ge, &start, &Expr::int(0)).and(&Cond::compare(Compare::Lt, &start, &size));
+    let mut map = coordinates(shape.len());
+    map[dim] = start;
+    imp.b.move_(x, &[], shape, map, inside, Scalar::Int(0))
 }
 
 /// Differences of neighbours, n times; of bools, whether they differ.
@@ -107,6 +112,10 @@ fn gradient(imp: &mut Importer, a: &Args) -> Result<Val> {
         2 => true,
         _ => return Err(a.wrong("edge_order", "1 or 2")),
     };
+    for dim in &dims {
+        let enough = Cond::compare(Compare::Ge, &imp.b.shape(x)[*dim], &Expr::int(if second { 3 } else { 2 }));
+        imp.require(enough, format_args!("gradient: too few samples along dimension {dim}"));
+    }
     let mut all = Vec::new();
     for (dim, spacing) in dims.into_iter().zip(&spacings) {
         all.push(match spacing {

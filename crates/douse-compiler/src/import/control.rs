@@ -1,4 +1,4 @@
-//! Control flow: branches, loops, maps and scans over graphs.
+//! Control flow: branches and loops over graphs.
 //!
 //! A branch sees the tensors of the graph around it, and what it makes is seen nowhere else. Storages that a branch writes become
 //! results of the branch: the other gives what the storage held before.
@@ -13,14 +13,10 @@ use douse_pt2::{Argument, Graph, Sym};
 use super::args::{Args, Val};
 use super::host::{condition, condition_value};
 use super::importer::{Importer, Row};
-use super::view::selected;
 
 pub const ROWS: &[Row] = &[
     ("higher_order.cond", cond),
     ("higher_order.while_loop", while_loop),
-    ("higher_order.map_impl", map),
-    ("higher_order.scan", scan),
-    ("higher_order.associative_scan", associative_scan),
     ("higher_order.run_const_graph", inline),
     ("higher_order.wrap_with_set_grad_enabled", inline),
     ("higher_order.wrap_with_autocast", inline_autocast),
@@ -33,7 +29,7 @@ pub const ROWS: &[Row] = &[
 
 /// A result of a branch or an iteration: a value, and what kind of the program's values it stands for.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+pub(super) enum Kind {
     /// Of this dtype of the program, perhaps complex.
     Tensor(DType),
     Int,
@@ -89,7 +85,7 @@ fn flattened<'a>(values: impl Iterator<Item = &'a Val>) -> Vec<Val> {
     all
 }
 
-fn graph_at(a: &Args, at: usize) -> Result<&Graph> {
+pub(super) fn graph_at(a: &Args, at: usize) -> Result<&Graph> {
     match a.values.get(at) {
         Some((_, Val::Graph(graph))) => Ok(graph),
         _ => Err(Error::invalid_program(format!("{}: operand {at} is not a graph", a.target))),
@@ -97,7 +93,7 @@ fn graph_at(a: &Args, at: usize) -> Result<&Graph> {
 }
 
 /// Imports a graph's nodes with its inputs bound to these values, and gives its outputs.
-fn run(imp: &mut Importer, a: &Args, graph: &Graph, inputs: &[Val]) -> Result<Vec<Val>> {
+pub(super) fn run(imp: &mut Importer, a: &Args, graph: &Graph, inputs: &[Val]) -> Result<Vec<Val>> {
     if graph.inputs.len() != inputs.len() {
         let (own, given) = (graph.inputs.len(), inputs.len());
         return Err(Error::invalid_program(format!("{}: a graph of {own} inputs gets {given}", a.target)));
@@ -289,7 +285,7 @@ fn joined_types(
     Ok(types)
 }
 
-fn list_at(a: &Args, at: usize) -> Vec<Val> {
+pub(super) fn list_at(a: &Args, at: usize) -> Vec<Val> {
     flattened(a.values.get(at).map(|(_, v)| v).into_iter())
 }
 
@@ -297,61 +293,32 @@ fn list_at(a: &Args, at: usize) -> Vec<Val> {
 fn while_loop(imp: &mut Importer, a: &Args) -> Result<Val> {
     let (test, body) = (graph_at(a, 0)?.clone(), graph_at(a, 1)?.clone());
     let (initial, extra) = (list_at(a, 2), list_at(a, 3));
-    let initial: Vec<(Kind, Value)> = initial
-        .iter()
-        .map(|val| match carried(imp, a, val)? {
-            (kind, Some(value)) => Ok((kind, value)),
-            _ => Err(a.unsupported("a carried value that is neither tensor nor number")),
-        })
-        .collect::<Result<_>>()?;
-    let types: Vec<(DType, Vec<Expr>)> =
-        initial.iter().map(|(_, v)| (imp.b.dtype(*v), imp.b.shape(*v).to_vec())).collect();
+    let initial = beginning(imp, a, &initial)?;
+    let types = types_of(imp, &initial);
     let kinds: Vec<Kind> = initial.iter().map(|(k, _)| *k).collect();
-    let test = iteration(imp, a, &test, &kinds, &types, &extra, |imp, a, outputs| {
-        let [one] = outputs else { return Err(Error::invalid_program("the test of a loop has other results")) };
+    let with_extra = |inputs: Vec<Val>| [inputs, extra.clone()].concat();
+    let test = iteration(imp, a, &kinds, &types, |imp, inputs| {
+        let outputs = run(imp, a, &test, &with_extra(inputs))?;
+        let [one] = outputs.as_slice() else {
+            return Err(Error::invalid_program("the test of a loop has other results"));
+        };
         Ok(vec![condition_value(imp, a, one)?])
     });
-    let body = iteration(imp, a, &body, &kinds, &types, &extra, |imp, a, outputs| {
-        let mut values = Vec::new();
-        for (output, (dtype, shape)) in outputs.iter().zip(&types) {
-            let (_, value) = carried(imp, a, output)?;
-            let value = value.ok_or_else(|| a.unsupported("a carried value that is neither tensor nor number"))?;
-            let own = imp.b.shape(value).to_vec();
-            if imp.b.dtype(value) != *dtype || own.len() != shape.len() {
-                return Err(a.unsupported("a carried value that changes its dtype or rank"));
-            }
-            for (own, size) in own.iter().zip(shape) {
-                if own.as_int().zip(size.as_int()).is_some_and(|(x, y)| x != y) {
-                    return Err(a.unsupported("a carried value that changes its shape"));
-                }
-                imp.b.require_equal(own, size, "the sizes of a loop's carried value");
-            }
-            values.push(value);
-        }
-        if values.len() != types.len() {
-            return Err(Error::invalid_program("the body of a loop has another number of results"));
-        }
-        Ok(values)
+    let body = iteration(imp, a, &kinds, &types, |imp, inputs| {
+        let outputs = run(imp, a, &body, &with_extra(inputs))?;
+        next_round(imp, a, &outputs, &types)
     });
-    let (test, body) = (test?, body?);
-    let operands = initial.iter().map(|(_, v)| *v).collect();
-    let values = imp.b.push(Op::While { test, body }, operands, types.clone());
-    let mut results = Vec::new();
-    for (kind, value) in kinds.into_iter().zip(values) {
-        results.push(kind.bind(imp, Some(value))?);
-    }
-    Ok(Val::List(results))
+    // Both are imported before either's fault counts, so that all that is unsupported is listed.
+    finished(imp, (test?, body?), &initial, types).map(Val::List)
 }
 
 /// A block over the carried values. It may not write what is outside.
-fn iteration(
+pub(super) fn iteration(
     imp: &mut Importer,
     a: &Args,
-    graph: &Graph,
     kinds: &[Kind],
     types: &[(DType, Vec<Expr>)],
-    extra: &[Val],
-    finish: impl Fn(&mut Importer, &Args, &[Val]) -> Result<Vec<Value>>,
+    body: impl FnOnce(&mut Importer, Vec<Val>) -> Result<Vec<Value>>,
 ) -> Result<Block> {
     let versions: Vec<u32> = imp.storages.iter().map(|s| s.version).collect();
     let start = imp.scope_start();
@@ -359,11 +326,7 @@ fn iteration(
     let bind = |imp: &mut Importer| -> Result<Vec<Val>> {
         kinds.iter().zip(&params).map(|(kind, param)| kind.bind(imp, Some(*param))).collect()
     };
-    let results = bind(imp)
-        .map(|inputs| [inputs.as_slice(), extra].concat())
-        .and_then(|inputs| run(imp, a, graph, &inputs))
-        .and_then(|outputs| finish(imp, a, &outputs));
-    let results = match results {
+    let results = match bind(imp).and_then(|inputs| body(imp, inputs)) {
         Ok(results) => results,
         Err(error) => {
             imp.b.close_block(vec![]);
@@ -382,91 +345,67 @@ fn iteration(
     Ok(block)
 }
 
+/// What is carried to the next round, which must be of these types.
+pub(super) fn next_round(
+    imp: &mut Importer,
+    a: &Args,
+    outputs: &[Val],
+    types: &[(DType, Vec<Expr>)],
+) -> Result<Vec<Value>> {
+    if outputs.len() != types.len() {
+        return Err(Error::invalid_program("the body of a loop has another number of results"));
+    }
+    let mut values = Vec::new();
+    for (output, (dtype, shape)) in outputs.iter().zip(types) {
+        let (_, value) = carried(imp, a, output)?;
+        let value = value.ok_or_else(|| a.unsupported("a carried value that is neither tensor nor number"))?;
+        let own = imp.b.shape(value).to_vec();
+        if imp.b.dtype(value) != *dtype || own.len() != shape.len() {
+            return Err(a.unsupported("a carried value that changes its dtype or rank"));
+        }
+        for (own, size) in own.iter().zip(shape) {
+            if own.as_int().zip(size.as_int()).is_some_and(|(x, y)| x != y) {
+                return Err(a.unsupported("a carried value that changes its shape"));
+            }
+            imp.b.require_equal(own, size, "the sizes of a loop's carried value");
+        }
+        values.push(value);
+    }
+    Ok(values)
+}
+
+/// Values that a loop begins with, and what they stand for.
+pub(super) fn beginning(imp: &mut Importer, a: &Args, all: &[Val]) -> Result<Vec<(Kind, Value)>> {
+    all.iter()
+        .map(|val| match carried(imp, a, val)? {
+            (kind, Some(value)) => Ok((kind, value)),
+            _ => Err(a.unsupported("a carried value that is neither tensor nor number")),
+        })
+        .collect()
+}
+
+/// The loop: its carried values when the test fails.
+pub(super) fn finished(
+    imp: &mut Importer,
+    blocks: (Block, Block),
+    initial: &[(Kind, Value)],
+    types: Vec<(DType, Vec<Expr>)>,
+) -> Result<Vec<Val>> {
+    let operands = initial.iter().map(|(_, v)| *v).collect();
+    let values = imp.b.push(Op::While { test: blocks.0, body: blocks.1 }, operands, types);
+    initial.iter().zip(values).map(|((kind, _), value)| kind.bind(imp, Some(value))).collect()
+}
+
+pub(super) fn types_of(imp: &Importer, values: &[(Kind, Value)]) -> Vec<(DType, Vec<Expr>)> {
+    values.iter().map(|(_, v)| (imp.b.dtype(*v), imp.b.shape(*v).to_vec())).collect()
+}
+
 /// Whether a block draws random numbers. A draw is of a place in the program, so that every round of a loop would draw the same.
 fn draws(imp: &Importer, block: &Block) -> bool {
     block.nodes.iter().any(|id| {
         let op = &imp.b.module.graph.node(*id).op;
         matches!(op, Op::Random { .. }) || op.blocks().iter().any(|inner| draws(imp, inner))
     })
-}
-
-/// The length of the first dimension that several tensors share.
-fn length(imp: &mut Importer, a: &Args, xs: &[Val]) -> Result<i64> {
-    let Some(Val::Tensor(t)) = xs.first() else { return Err(a.unsupported("a scan over no tensor")) };
-    let shape = imp.shape_of(*t)?;
-    let size = shape.first().and_then(Expr::as_int);
-    size.filter(|n| *n > 0 && *n <= MOST).ok_or_else(|| a.unsupported("a length that is unknown, 0 or above 4096"))
-}
-
-/// Maps and scans are unrolled up to this length.
-const MOST: i64 = 4096;
-
-/// Element `i` of each of the tensors.
-fn elements(imp: &mut Importer, a: &Args, xs: &[Val], i: i64) -> Result<Vec<Val>> {
-    xs.iter()
-        .map(|x| match x {
-            Val::Tensor(t) => selected(imp, *t, 0, &Expr::int(i)).map(Val::Tensor),
-            _ => Err(a.unsupported("a scan over what is not a tensor")),
-        })
-        .collect()
-}
-
-/// Results of all steps, each stacked along a new first dimension.
-fn stacked(imp: &mut Importer, a: &Args, steps: &[Vec<Val>]) -> Result<Vec<Val>> {
-    let width = steps.first().map_or(0, Vec::len);
-    let mut results = Vec::new();
-    for i in 0..width {
-        let column: Vec<Val> = steps.iter().filter_map(|step| step.get(i).cloned()).collect();
-        let stack =
-            Args { target: "aten.stack.default".to_string(), values: vec![("tensors".to_string(), Val::List(column))] };
-        results.push(imp.call(&stack).map_err(|e| e.at(a.target.clone()))?);
-    }
-    Ok(results)
-}
-
-fn map(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let graph = graph_at(a, 0)?.clone();
-    let (xs, extra) = (list_at(a, 1), list_at(a, 2));
-    let mut steps = Vec::new();
-    for i in 0..length(imp, a, &xs)? {
-        let inputs = [elements(imp, a, &xs, i)?, extra.clone()].concat();
-        let outputs = run(imp, a, &graph, &inputs)?;
-        steps.push(outputs);
-    }
-    stacked(imp, a, &steps).map(Val::List)
-}
-
-/// Operands: the function, initial carries, tensors to scan, what it only reads. The function gives the next carries and a step's results.
-fn scan(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let graph = graph_at(a, 0)?.clone();
-    let (mut carry, xs, extra) = (list_at(a, 1), list_at(a, 2), list_at(a, 3));
-    let mut steps = Vec::new();
-    for i in 0..length(imp, a, &xs)? {
-        let inputs = [carry.clone(), elements(imp, a, &xs, i)?, extra.clone()].concat();
-        let mut outputs = run(imp, a, &graph, &inputs)?;
-        if outputs.len() < carry.len() {
-            return Err(Error::invalid_program("scan: the function gives fewer results than it carries"));
-        }
-        let results = outputs.split_off(carry.len());
-        carry = outputs;
-        steps.push(results);
-    }
-    carry.extend(stacked(imp, a, &steps)?);
-    Ok(Val::List(carry))
-}
-
-/// Every prefix of the tensors, combined from the left.
-fn associative_scan(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let graph = graph_at(a, 0)?.clone();
-    let (xs, extra) = (list_at(a, 1), list_at(a, 2));
-    let mut steps: Vec<Vec<Val>> = vec![elements(imp, a, &xs, 0)?];
-    for i in 1..length(imp, a, &xs)? {
-        let before = steps.last().cloned().unwrap_or_default();
-        let inputs = [before, elements(imp, a, &xs, i)?, extra.clone()].concat();
-        let outputs = run(imp, a, &graph, &inputs)?;
-        steps.push(outputs);
-    }
-    stacked(imp, a, &steps).map(Val::List)
 }
 
 #[cfg(test)]

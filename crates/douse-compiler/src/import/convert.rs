@@ -37,11 +37,24 @@ fn resolve_conj(imp: &mut Importer, a: &Args) -> Result<Val> {
 fn view_dtype(imp: &mut Importer, a: &Args) -> Result<Val> {
     let t = a.tensor("self")?;
     let dtype = a.dtype("dtype")?.ok_or_else(|| a.wrong("dtype", "given"))?;
-    let own = imp.dtype_of(t);
-    if own.is_complex() || dtype.is_complex() || own.size() != dtype.size() {
-        return Err(a.unsupported(format!("a view of {own} as {dtype}, of another size,")));
+    let (from, to) = (imp.dtype_of(t).real(), dtype.real());
+    let mut view = t;
+    if imp.is_complex(t) {
+        // The parts, side by side.
+        let mut shape = imp.shape_of(t)?;
+        let last = shape.pop().ok_or_else(|| a.wrong("self", "a tensor with a dimension"))?;
+        shape.push(&last * 2);
+        view = imp.view_as(view, Some(Step::Reshape { shape }), from)?;
     }
-    Ok(Val::Tensor(imp.view_as(t, Some(Step::Bitcast { dtype }), dtype)?))
+    let step = if from.size() == to.size() { Step::Bitcast { dtype: to } } else { Step::Repack { dtype: to } };
+    view = imp.view_as(view, Some(step), to)?;
+    if dtype.is_complex() {
+        let mut shape = imp.shape_of(view)?;
+        let last = shape.pop().ok_or_else(|| a.wrong("self", "a tensor with a dimension"))?;
+        shape.extend([last.floor_div(&Expr::int(2)), Expr::int(2)]);
+        view = imp.view_as(view, Some(Step::Reshape { shape }), dtype)?;
+    }
+    Ok(Val::Tensor(view))
 }
 
 fn view_as_real(imp: &mut Importer, a: &Args) -> Result<Val> {

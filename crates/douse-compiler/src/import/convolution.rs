@@ -1,7 +1,7 @@
 //! Convolutions and their adjoints.
 
 use douse_core::pointwise::Binary;
-use douse_core::sym::Expr;
+use douse_core::sym::{Compare, Cond, Expr};
 use douse_core::{Error, Result};
 use douse_ir::{Convolution, Value};
 
@@ -118,6 +118,7 @@ fn convolved(
     let unbatched = imp.b.rank(input.re) == count + 1;
     let input = if unbatched { input.map(|x| imp.b.unsqueeze(x, 0))? } else { input };
     check_channels(imp, a, input.re, weight.re, &conv)?;
+    require_reach(imp, input.re, weight.re, &conv);
     let result = apply(imp, input, weight, bias, &conv)?;
     let result = if unbatched { result.map(|x| imp.b.squeeze(x, 0))? } else { result };
     result.val(imp)
@@ -135,6 +136,28 @@ fn check_channels(imp: &Importer, a: &Args, input: Value, weight: Value, conv: &
             Err(Error::invalid_program(format!("{}: {own} input channels where the weight has {wanted}", a.target)))
         }
         _ => Ok(()),
+    }
+}
+
+/// Makes the call fail where the kernel is longer than the padded input, or where an input of some examples and channels has no place.
+fn require_reach(imp: &mut Importer, input: Value, weight: Value, conv: &Convolution) {
+    let (shape, kernel) = (imp.b.shape(input).to_vec(), imp.b.shape(weight).to_vec());
+    let [n, channels, places @ ..] = shape.as_slice() else { return };
+    let nothing = [n, channels]
+        .into_iter()
+        .fold(Cond::Bool(false), |any, size| any.or(&Cond::compare(Compare::Eq, size, &Expr::int(0))));
+    for (d, (size, kernel)) in places.iter().zip(&kernel[2..]).enumerate() {
+        let some = Cond::compare(Compare::Ge, size, &Expr::int(1));
+        imp.require(some.or(&nothing), "a convolution of an input without places");
+        let (Some(step), Some(low), Some(high)) = (conv.dilation.get(d), conv.padding.get(d), conv.padding_end.get(d))
+        else {
+            continue;
+        };
+        if !conv.transposed {
+            let (padded, reach) = (&(size + low) + high, &(&(kernel - 1) * *step) + 1);
+            let fits = Cond::compare(Compare::Ge, &padded, &reach);
+            imp.require(fits, format_args!("a convolution of {padded} padded places by a kernel over {reach}"));
+        }
     }
 }
 

@@ -124,11 +124,8 @@ fn arange(imp: &mut Importer, a: &Args) -> Result<Val> {
         Number::Scalar(s) => Ok(s.to_f64()),
         _ => Err(a.unsupported("a float range with bounds known only at run time")),
     };
-    let (mut start, mut end, mut step) = (float(&start)?, float(&end)?, float(&step)?);
+    let (start, end, step) = (float(&start)?, float(&end)?, float(&step)?);
     let dtype = a.dtype("dtype")?.unwrap_or(DType::F32);
-    if dtype == DType::I64 {
-        (start, end, step) = (start.trunc(), end.trunc(), step.trunc());
-    }
     if step == 0.0 {
         return Err(Error::invalid_program("arange: step must be nonzero"));
     }

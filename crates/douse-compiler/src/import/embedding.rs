@@ -1,7 +1,7 @@
 //! Embeddings: rows of a table, bags of rows, rows in segments.
 
 use douse_core::pointwise::{Binary, Combine, Unary};
-use douse_core::sym::{Compare, Cond, Expr};
+use douse_core::sym::{Cond, Expr};
 use douse_core::{DType, Error, Result, Scalar};
 use douse_ir::{Value, coordinates};
 
@@ -162,6 +162,47 @@ fn embedding_renorm(imp: &mut Importer, a: &Args) -> Result<Val> {
     Ok(imp.b.select(scaled, smaller, weight)?.into())
 }
 
+/// Where segments of a dimension begin and end, int64 [..., segments + 1]: bounds that do not fall and lie within it. Lengths add up to its
+/// size, unless `unsafe` says that they need not.
+fn segment_bounds(imp: &mut Importer, a: &Args, axis: usize, size: &Expr) -> Result<Value> {
+    let (given, summed) = match imp.opt_value(a, "offsets")? {
+        Some(offsets) => (offsets, false),
+        None => (imp.value(a, "lengths")?, true),
+    };
+    if imp.b.rank(given) != axis + 1 {
+        return Err(Error::invalid_program("segment_reduce: lengths have another rank than the dimensions up to axis"));
+    }
+    let given = imp.b.cast(given, DType::I64);
+    let bounds = if summed {
+        let ends = imp.b.scan(Combine::Sum, given, axis)?;
+        let mut low = vec![Expr::int(0); axis + 1];
+        let high = low.clone();
+        low[axis] = Expr::int(1);
+        imp.b.pad(ends, &low, &high, Scalar::Int(0))?
+    } else {
+        given
+    };
+    let count = (&imp.b.shape(bounds)[axis] - 1).simplify(imp.b.ranges());
+    let starts = imp.b.slice(bounds, axis, &Expr::int(0), &Expr::int(1), count.clone())?;
+    let ends = imp.b.slice(bounds, axis, &Expr::int(1), &Expr::int(1), count.clone())?;
+    let size = imp.b.size_value(size.clone());
+    let rising = imp.b.binary(Binary::Le, starts, ends)?;
+    let begins = imp.b.binary_scalar(Binary::Ge, starts, Scalar::Int(0))?;
+    let ended = imp.b.binary(Binary::Le, ends, size)?;
+    let mut valid = imp.b.binary(Binary::And, rising, begins)?;
+    valid = imp.b.binary(Binary::And, valid, ended)?;
+    if summed && !a.bool_or("unsafe", false)? {
+        let last = imp.b.select_index(bounds, axis, &count)?;
+        let whole = imp.b.binary(Binary::Eq, last, size)?;
+        let whole = imp.b.unsqueeze(whole, axis)?;
+        valid = imp.b.binary(Binary::And, valid, whole)?;
+    }
+    let all: Vec<usize> = (0..=axis).collect();
+    let valid = imp.b.reduce(Combine::And, valid, &all)?;
+    imp.b.assert(valid, format!("segment_reduce: segments that are no parts of the dimension ({})", imp.place))?;
+    Ok(bounds)
+}
+
 /// Combines the elements of segments of the dimension `axis`, which `lengths` or `offsets` [..., segments] give for each row of the
 /// dimensions before it.
 fn segment_reduce(imp: &mut Importer, a: &Args) -> Result<Val> {
@@ -172,29 +213,18 @@ fn segment_reduce(imp: &mut Importer, a: &Args) -> Result<Val> {
     }
     let shape = imp.b.shape(x).to_vec();
     let axis = imp.dim(a, a.int_or("axis", 0)?, shape.len())?;
-    // Where each segment ends, int64 [..., segments].
-    let ends = match imp.opt_value(a, "offsets")? {
-        Some(offsets) => {
-            let offsets = imp.b.cast(offsets, DType::I64);
-            let last = imp.b.rank(offsets).saturating_sub(1);
-            let count = &imp.b.shape(offsets)[last] - 1;
-            imp.b.slice(offsets, last, &Expr::int(1), &Expr::int(1), count)?
-        }
-        None => {
-            let lengths = imp.value(a, "lengths")?;
-            let lengths = imp.b.cast(lengths, DType::I64);
-            let last = imp.b.rank(lengths).saturating_sub(1);
-            imp.b.scan(Combine::Sum, lengths, last)?
-        }
-    };
-    if imp.b.rank(ends) != axis + 1 {
-        return Err(Error::invalid_program("segment_reduce: lengths have another rank than the dimensions up to axis"));
-    }
-    let segments = imp.b.shape(ends)[axis].clone();
-    // The segment of each element: how many end at or before it. What lies behind the last goes to one segment more.
+    let bounds = segment_bounds(imp, a, axis, &shape[axis])?;
+    let segments = (&imp.b.shape(bounds)[axis] - 1).simplify(imp.b.ranges());
+    let ends = imp.b.slice(bounds, axis, &Expr::int(1), &Expr::int(1), segments.clone())?;
+    let starts = imp.b.slice(bounds, axis, &Expr::int(0), &Expr::int(1), segments.clone())?;
+    // The segment of each element: how many bounds stand at or before it, but one. What lies outside of all goes to one segment more.
     let rows = shape[..=axis].to_vec();
-    let place = imp.b.iota(rows, Expr::loop_var(axis));
-    let segment = imp.b.search_sorted(ends, place, true)?;
+    let place = imp.b.iota(rows.clone(), Expr::loop_var(axis));
+    let passed = imp.b.search_sorted(bounds, place, true)?;
+    let segment = imp.b.binary_scalar(Binary::Sub, passed, Scalar::Int(1))?;
+    let outside = imp.b.iota(rows, segments.clone());
+    let inside = imp.b.binary_scalar(Binary::Ge, segment, Scalar::Int(0))?;
+    let segment = imp.b.select(inside, segment, outside)?;
     let spread = imp.b.remap(segment, shape.clone(), (0..=axis).map(Expr::loop_var).collect())?;
     let mut room = shape.clone();
     room[axis] = &segments + 1;
@@ -215,14 +245,7 @@ fn segment_reduce(imp: &mut Importer, a: &Args) -> Result<Val> {
     let mut out = imp.b.scatter(base, source, &[spread], map.clone(), Some(combine))?;
     out = imp.b.slice(out, axis, &Expr::int(0), &Expr::int(1), segments.clone())?;
     if reduce == "mean" {
-        let before = {
-            let mut map = coordinates(axis + 1);
-            map[axis] = &map[axis] - 1;
-            let first = Cond::compare(Compare::Gt, &Expr::loop_var(axis), &Expr::int(0));
-            let shape = imp.b.shape(ends).to_vec();
-            imp.b.move_(ends, &[], shape, map, first, Scalar::Int(0))?
-        };
-        let length = imp.b.binary(Binary::Sub, ends, before)?;
+        let length = imp.b.binary(Binary::Sub, ends, starts)?;
         let to = imp.b.shape(out).to_vec();
         let length = imp.b.remap(length, to, (0..=axis).map(Expr::loop_var).collect())?;
         let empty = imp.b.binary_scalar(Binary::Eq, length, Scalar::Int(0))?;

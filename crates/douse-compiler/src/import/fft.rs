@@ -213,6 +213,8 @@ pub fn transform(
     let turned = x.map(|v| imp.b.permute(v, &order))?;
     let mut shape = imp.b.shape(turned.re).to_vec();
     let n = shape[rank - 1].clone();
+    let some = Cond::compare(Compare::Ge, &n, &Expr::int(1));
+    imp.require(some, "a Fourier transform of nothing");
     let columns = columns.unwrap_or(&n);
     let flat = turned.map(|v| imp.b.reshape(v, vec![Expr::product(&shape[..rank - 1]), n.clone()]))?;
     let done = rows_transformed(imp, a, flat, &n, columns, forward)?;

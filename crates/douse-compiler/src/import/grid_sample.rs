@@ -54,6 +54,8 @@ fn grid_sampler(imp: &mut Importer, a: &Args) -> Result<Val> {
     if imp.b.rank(grid) != spatial + 2 || !(1..=3).contains(&spatial) {
         return Err(a.wrong("grid", "of the input's rank"));
     }
+    let shape = imp.b.shape(input).to_vec();
+    imp.require_filled(&shape[2..], "grid_sample");
     let sampler = Sampler { input, padding, align_corners: a.bool_or("align_corners", false)? };
     let mut places = Vec::new();
     for d in 0..spatial {

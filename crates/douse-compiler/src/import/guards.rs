@@ -3,7 +3,7 @@
 //! The file has them as Python: `(L['x'].size()[0] % 2) == 0`. Those that only say that a size is not 0 or 1, as PyTorch assumes of every size
 //! that it does not specialise, are no part of the program's meaning: such calls are answered. Nor are those of strides.
 
-use douse_core::sym::{Atom, Compare, Cond, Expr, Symbol};
+use douse_core::sym::{Atom, Compare, Cond, Expr, Ranges, Symbol};
 use douse_ir::{InputDecl, InputKind};
 use douse_program::plan::{SymbolInfo, SymbolSource};
 
@@ -13,17 +13,27 @@ use super::importer::Importer;
 pub fn require(imp: &mut Importer, guards: &[String]) {
     for text in guards {
         let module = &imp.b.module;
-        let Some(cond) = parse(text, &module.inputs, &module.symbols) else {
+        let Some((cond, undefined)) = parse(text, &module.inputs, &module.symbols, imp.b.ranges()) else {
             tracing::debug!(guard = %text, "a guard that is not checked");
             continue;
         };
-        if cond.as_bool().is_none() && telling(&cond) {
-            imp.b.require(cond, format!("the program was exported for {text}"));
+        if let Some(cond) = told(&cond).filter(|cond| cond.as_bool().is_none()) {
+            imp.b.require(cond.or(&undefined), format!("the program was exported for {text}"));
         }
     }
 }
 
-/// Whether a guard says more than that some size is not 0 or 1.
+/// What a guard says beyond that some size is not 0 or 1.
+fn told(cond: &Cond) -> Option<Cond> {
+    match cond {
+        Cond::And(ab) => match (told(&ab.0), told(&ab.1)) {
+            (Some(a), Some(b)) => Some(a.and(&b)),
+            (a, b) => a.or(b),
+        },
+        _ => telling(cond).then(|| cond.clone()),
+    }
+}
+
 fn telling(cond: &Cond) -> bool {
     match cond {
         Cond::Bool(_) => true,
@@ -50,11 +60,11 @@ fn telling(cond: &Cond) -> bool {
     }
 }
 
-/// A guard over the inputs' symbols; `None` where it is about something else.
-fn parse(text: &str, inputs: &[InputDecl], symbols: &[SymbolInfo]) -> Option<Cond> {
-    let mut parser = Parser { rest: text, depth: 0, inputs, symbols };
+/// A guard over the inputs' symbols, and when it says nothing, since a size that it divides by is 0; `None` where it is about something else.
+fn parse(text: &str, inputs: &[InputDecl], symbols: &[SymbolInfo], ranges: &Ranges) -> Option<(Cond, Cond)> {
+    let mut parser = Parser { rest: text, depth: 0, undefined: Cond::Bool(false), inputs, symbols, ranges };
     let Term::Cond(cond) = parser.or()? else { return None };
-    parser.rest.trim().is_empty().then_some(cond)
+    parser.rest.trim().is_empty().then_some((cond, parser.undefined))
 }
 
 /// Deeper nesting is not read.
@@ -68,8 +78,11 @@ enum Term {
 struct Parser<'a> {
     rest: &'a str,
     depth: usize,
+    /// When a divisor is 0.
+    undefined: Cond,
     inputs: &'a [InputDecl],
     symbols: &'a [SymbolInfo],
+    ranges: &'a Ranges,
 }
 
 impl<'a> Parser<'a> {
@@ -143,14 +156,37 @@ impl<'a> Parser<'a> {
             let op = ["**", "//", "*", "%"].into_iter().find(|op| self.take(op));
             let Some(op) = op else { return Some(term) };
             let (a, b) = (int(term)?, int(self.factor()?)?);
-            let by = b.as_int().is_some_and(|n| n > 0);
             term = Term::Int(match op {
                 "*" => a * b,
-                "//" if by => a.floor_div(&b),
-                "%" if by => a.modulo(&b),
+                "//" => a.floor_div(&self.divisor(b)?),
+                "%" => a.modulo(&self.divisor(b)?),
                 _ => return None,
             });
         }
+    }
+
+    /// A divisor; one that may be 0 counts as 1 then, so that it can be evaluated.
+    fn divisor(&mut self, by: Expr) -> Option<Expr> {
+        if let Some(n) = by.as_int() {
+            return (n > 0).then_some(by);
+        }
+        if !self.ranges.non_negative(&by) {
+            return None;
+        }
+        self.undefined = self.undefined.or(&Cond::compare(Compare::Eq, &by, &Expr::int(0)));
+        Some(by.maximum(&Expr::int(1)))
+    }
+
+    /// The arguments of a function, after its parenthesis.
+    fn arguments<const N: usize>(&mut self) -> Option<[Expr; N]> {
+        let mut all = std::array::from_fn(|_| Expr::int(0));
+        for (i, argument) in all.iter_mut().enumerate() {
+            if i > 0 && !self.take(",") {
+                return None;
+            }
+            *argument = int(self.sum()?)?;
+        }
+        self.take(")").then_some(all)
     }
 
     fn factor(&mut self) -> Option<Term> {
@@ -165,6 +201,15 @@ impl<'a> Parser<'a> {
             self.take(")").then_some(inner)?
         } else if self.take("L[") {
             Term::Int(self.source()?)
+        } else if self.take("torch.sym_max(") {
+            let [a, b] = self.arguments()?;
+            Term::Int(a.maximum(&b))
+        } else if self.take("torch.sym_min(") {
+            let [a, b] = self.arguments()?;
+            Term::Int(a.minimum(&b))
+        } else if self.take("abs(") {
+            let [a] = self.arguments()?;
+            Term::Int(a.maximum(&-&a))
         } else {
             Term::Int(Expr::int(self.number()?))
         };
@@ -251,7 +296,10 @@ mod tests {
             source,
             bound: None,
         });
-        parse(text, &inputs, &symbols).filter(telling).map(|cond| cond.to_string())
+        let mut ranges = Ranges::new();
+        (0..3).for_each(|i| ranges.set(Symbol::Size(i), Some(0), None));
+        let (cond, undefined) = parse(text, &inputs, &symbols, &ranges)?;
+        told(&cond).map(|cond| cond.or(&undefined).to_string())
     }
 
     #[test]
@@ -265,6 +313,10 @@ mod tests {
             ("L['x'].size()[1]*L['n'] == L['x'].size()[0]", "s1*s3 == s0"),
             ("0 <= 6 + ((-1)*L['n'])", "0 <= -s3 + 6"),
             ("L['n'] <= 5 or not L['n'] < 9", "or(s3 <= 5, s3 >= 9)"),
+            ("(L['x'].size()[0] % L['x'].size()[1]) == 0", "or(mod(s0, max(1, s1)) == 0, s1 == 0)"),
+            ("torch.sym_max(L['x'].size()[1], L['n']) < 100", "max(s1, s3) < 100"),
+            ("abs(L['x'].size()[1] + ((-1)*L['n'])) < 5", "max(-s1 + s3, s1 - s3) < 5"),
+            ("L['x'].size()[1] > 1 and L['x'].size()[1] > 2", "s1 > 2"),
         ] {
             assert_eq!(read(text).as_deref(), Some(expected), "{text}");
         }
@@ -278,11 +330,14 @@ mod tests {
             "25*(L['x'].size()[0] // 5) >= 2",
             "1 < (-3) + (L['x'].size()[0] // 4)",
             "L['x'].size()[0] == L['x'].size()[1] or L['x'].size()[0] == 1",
-            // A divisor that may be 0.
-            "(L['x'].size()[0] % L['x'].size()[1]) < 9",
+            // A divisor that may be negative.
+            "(L['x'].size()[0] % L['n']) < 9",
+            "(L['x'].size()[0] % L['x'].size()[1]) != 0",
+            "(L['x'].size()[0] / L['x'].size()[1]) == 2.0",
             "L['x'].stride()[0] == 4",
             "L['x'].size()[0] != L['x'].size()[1]",
-            "torch.sym_max(1, L['x'].size()[0]) == 5",
+            "torch.sym_max(1, L['x'].size()[0]) != 1",
+            "torch.sym_max(1, L['x'].size()[0] // 5) == (L['x'].size()[0] // 5)",
             "16 <= 4*L['x']._base.size()[0]",
             "L['y'].size()[0] < 9",
             "L['x'].size()[2] < 9",

@@ -164,6 +164,7 @@ fn cosine_embedding(imp: &mut Importer, a: &Args) -> Result<Val> {
     const EPSILON: f64 = 1e-12;
     let margin = a.float_or("margin", 0.0)?;
     let ([x, y], dtype, compute) = imp.exact(a, ["input1", "input2"])?;
+    let [x, y] = if dtype.is_bool() { [x, y].map(|f| f.cast(DType::I64)) } else { [x, y] };
     // Sums of integers are int64.
     let summed = if dtype.is_float() { compute } else { DType::I64 };
     let rows = imp.shape_of(a.tensor("target")?)?.len();

@@ -4,6 +4,7 @@ use douse_core::pointwise::{Binary, Combine};
 use douse_core::sym::{Cond, Expr, Symbol};
 use douse_core::{DType, Error, Result, Scalar};
 use douse_ir::{Value, coordinates};
+use douse_program::library::holds_products;
 
 use super::args::{Args, Val};
 use super::importer::{Importer, Row};
@@ -49,6 +50,12 @@ pub fn product(imp: &mut Importer, x: Parts, y: Parts) -> Result<Parts> {
 }
 
 fn real_product(imp: &mut Importer, x: Value, y: Value) -> Result<Value> {
+    let dtype = imp.b.dtype(x);
+    product_into(imp, x, y, dtype)
+}
+
+/// The same of real tensors, rounded to `into`: their own dtype, or float32 for 16-bit floats.
+fn product_into(imp: &mut Importer, x: Value, y: Value, into: DType) -> Result<Value> {
     let (rx, ry) = (imp.b.rank(x), imp.b.rank(y));
     if rx == 0 || ry == 0 {
         return Err(Error::invalid_program("a matrix product of a 0-d tensor"));
@@ -60,11 +67,11 @@ fn real_product(imp: &mut Importer, x: Value, y: Value) -> Result<Value> {
     let product = if rank_left > 2 && rank_right == 2 {
         let mut shape = imp.b.shape(left).to_vec();
         let rows = imp.b.flatten(left, 0, rank_left - 2)?;
-        let product = imp.b.matmul(rows, right)?;
+        let product = imp.b.matmul_into(rows, right, into)?;
         shape[rank_left - 1] = imp.b.shape(product)[1].clone();
         imp.b.reshape(product, shape)?
     } else {
-        imp.b.matmul(left, right)?
+        imp.b.matmul_into(left, right, into)?
     };
     let mut result = product;
     if ry == 1 {
@@ -77,12 +84,12 @@ fn real_product(imp: &mut Importer, x: Value, y: Value) -> Result<Value> {
 }
 
 fn of_two(imp: &mut Importer, a: &Args, x: &str, y: &str) -> Result<Val> {
-    let (mut x, mut y) = (imp.parts(a, x)?, imp.parts(a, y)?);
-    if let Some(dtype) = a.dtype("out_dtype")? {
+    let (x, y) = (imp.parts(a, x)?, imp.parts(a, y)?);
+    match a.dtype("out_dtype")? {
         // The sums are kept in the wider dtype: nothing is rounded to the operands'.
-        (x, y) = (x.cast(imp, dtype), y.cast(imp, dtype));
+        Some(dtype) => wide_product(imp, x, y, dtype)?.val(imp),
+        None => product(imp, x, y)?.val(imp),
     }
-    product(imp, x, y)?.val(imp)
 }
 
 fn vdot(imp: &mut Importer, a: &Args) -> Result<Val> {
@@ -150,17 +157,22 @@ fn combined(imp: &mut Importer, a: &Args, product: Parts, dtype: DType) -> Resul
     sum.cast(imp, dtype).val(imp)
 }
 
-/// Both factors in their compute dtype: float32 for half, so that the sum with `self` rounds once.
-fn wide_factors(imp: &mut Importer, a: &Args, x: &str, y: &str) -> Result<(Parts, Parts, DType)> {
+/// The product of factors of one dtype, in another that holds each of their products exactly.
+fn wide_product(imp: &mut Importer, x: Parts, y: Parts, wide: DType) -> Result<Parts> {
+    let of = imp.b.dtype(x.re);
+    if !x.is_complex() && !y.is_complex() && of == imp.b.dtype(y.re) && holds_products(wide, of) {
+        return Ok(product_into(imp, x.re, y.re, wide)?.into());
+    }
+    let (x, y) = (x.cast(imp, wide), y.cast(imp, wide));
+    product(imp, x, y)
+}
+
+/// In the compute dtype, float32 for half, so that the sum with `self` rounds once.
+fn add_product(imp: &mut Importer, a: &Args, x: &str, y: &str) -> Result<Val> {
     let (x, y) = (imp.parts(a, x)?, imp.parts(a, y)?);
     let dtype = imp.b.dtype(x.re);
     let wide = imp.compute_dtype(dtype);
-    Ok((x.cast(imp, wide), y.cast(imp, wide), dtype))
-}
-
-fn add_product(imp: &mut Importer, a: &Args, x: &str, y: &str) -> Result<Val> {
-    let (x, y, dtype) = wide_factors(imp, a, x, y)?;
-    let product = product(imp, x, y)?;
+    let product = wide_product(imp, x, y, wide)?;
     combined(imp, a, product, a.dtype("out_dtype")?.unwrap_or(dtype))
 }
 
@@ -184,7 +196,10 @@ fn addr(imp: &mut Importer, a: &Args) -> Result<Val> {
 
 /// The sum of a batch of products: one product over a longer inner dimension.
 fn addbmm(imp: &mut Importer, a: &Args) -> Result<Val> {
-    let (x, y, dtype) = wide_factors(imp, a, "batch1", "batch2")?;
+    let (x, y) = (imp.parts(a, "batch1")?, imp.parts(a, "batch2")?);
+    let dtype = imp.b.dtype(x.re);
+    let wide = imp.compute_dtype(dtype);
+    let (x, y) = (x.cast(imp, wide), y.cast(imp, wide));
     let product = contract(imp, x, y, &[0, 2], &[0, 1])?;
     combined(imp, a, product, dtype)
 }
@@ -206,7 +221,7 @@ fn linear(imp: &mut Importer, a: &Args) -> Result<Val> {
     Ok(affine(imp, x.re, weight.re, bias)?.into())
 }
 
-/// x [..., k] @ weight [n, k]^T + bias [n].
+/// x [..., k] @ weight [n, k]^T + bias [n], rounded once.
 pub fn affine(imp: &mut Importer, x: Value, weight: Value, bias: Option<Value>) -> Result<Value> {
     let shape = imp.b.shape(x).to_vec();
     let one_dim = imp.b.rank(weight) == 1;
@@ -218,14 +233,21 @@ pub fn affine(imp: &mut Importer, x: Value, weight: Value, bias: Option<Value>) 
         _ => imp.b.flatten(x, 0, rank - 2)?,
     };
     let turned = imp.b.transpose(weight, 0, 1)?;
-    let product = imp.b.matmul(rows, turned)?;
+    let dtype = imp.b.dtype(x);
+    let wide = imp.compute_dtype(dtype);
+    let into = if bias.is_some() && holds_products(wide, dtype) { wide } else { dtype };
+    let product = imp.b.matmul_into(rows, turned, into)?;
     let mut to = shape[..rank.saturating_sub(1)].to_vec();
     if !one_dim {
         to.push(imp.b.shape(product)[1].clone());
     }
     let y = imp.b.reshape(product, to)?;
     match bias {
-        Some(bias) => imp.b.binary(Binary::Add, y, bias),
+        Some(bias) => {
+            let bias = imp.b.cast(bias, into);
+            let y = imp.b.binary(Binary::Add, y, bias)?;
+            Ok(imp.b.cast(y, dtype))
+        }
         None => Ok(y),
     }
 }

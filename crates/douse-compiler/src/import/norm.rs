@@ -35,8 +35,13 @@ pub fn magnitude(imp: &mut Importer, x: Parts) -> Result<Value> {
     }
 }
 
-/// The p-norm over dimensions, which stay with size 1, in the operand's dtype (float32 or wider).
+/// The p-norm over dimensions, which stay with size 1, in the operand's dtype (float32 or wider). Of nothing, a norm without an identity is
+/// refused.
 pub fn p_norm(imp: &mut Importer, x: Parts, p: f64, dims: &[usize]) -> Result<Value> {
+    if p < 0.0 || p == f64::INFINITY {
+        let sizes: Vec<_> = dims.iter().map(|d| imp.b.shape(x.re)[*d].clone()).collect();
+        imp.require_filled(&sizes, format_args!("a norm of order {p}"));
+    }
     if p == 2.0 {
         let mut square = imp.b.binary(Binary::Mul, x.re, x.re)?;
         if let Some(im) = x.im {
@@ -145,7 +150,7 @@ fn matrix_norm(imp: &mut Importer, a: &Args, over: &[usize]) -> Result<Val> {
             (false, true) => Combine::Max,
             (false, false) => Combine::Min,
         };
-        let norm = imp.b.reduce(op, values, &[last])?;
+        let norm = extreme(imp, op, values, &[last])?;
         let mut shape = imp.b.shape(x.re).to_vec();
         shape[rows] = 1.into();
         shape[columns] = 1.into();
@@ -154,11 +159,24 @@ fn matrix_norm(imp: &mut Importer, a: &Args, over: &[usize]) -> Result<Val> {
         // The greatest (or least) sum of a column (1) or row (infinity).
         let (inner, outer) = if order.is_infinite() { (columns, rows) } else { (rows, columns) };
         let sums = p_norm(imp, x, 1.0, &[inner])?;
-        imp.b.reduce_keep(if order > 0.0 { Combine::Max } else { Combine::Min }, sums, &[outer])?
+        extreme(imp, if order > 0.0 { Combine::Max } else { Combine::Min }, sums, &[outer])?
     } else {
         return Err(a.unsupported(format!("a matrix norm of order {order}")));
     };
     finish(imp, a, kept, over, dtype)
+}
+
+/// The greatest, least or sum of numbers that are not negative, over dimensions, which stay with size 1. Of nothing the greatest is 0.
+fn extreme(imp: &mut Importer, op: Combine, x: Value, dims: &[usize]) -> Result<Value> {
+    let sizes: Vec<_> = dims.iter().map(|d| imp.b.shape(x)[*d].clone()).collect();
+    if op == Combine::Min {
+        imp.require_filled(&sizes, "the least of a matrix norm");
+    }
+    let value = imp.b.reduce_keep(op, x, dims)?;
+    if op != Combine::Max || imp.is_filled(&sizes) {
+        return Ok(value);
+    }
+    imp.b.binary_scalar(Binary::Maximum, value, Scalar::Int(0))
 }
 
 /// The norm of the difference of two tensors.

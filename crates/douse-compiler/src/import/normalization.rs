@@ -1,7 +1,7 @@
 //! Normalisations: layer, root mean square, group, batch and instance norm.
 
 use douse_core::pointwise::{Binary, Combine, Unary};
-use douse_core::sym::Expr;
+use douse_core::sym::{Compare, Cond, Expr};
 use douse_core::{DType, Result, Scalar};
 use douse_ir::Value;
 
@@ -125,6 +125,9 @@ fn group_norm(imp: &mut Importer, a: &Args, groups: &str) -> Result<[Value; 3]> 
     let input = imp.value(a, "input")?;
     let (own, shape, groups) = (imp.b.dtype(input), imp.b.shape(input).to_vec(), a.int(groups)?);
     let [n, channels, spatial @ ..] = shape.as_slice() else { return Err(a.wrong("input", "of rank 2 or more")) };
+    imp.require_filled(&shape[1..], "group_norm");
+    let whole = Cond::compare(Compare::Eq, &channels.modulo(&Expr::int(groups)), &Expr::int(0));
+    imp.require(whole, format_args!("group_norm: {groups} groups of {channels} channels"));
     let group = channels.floor_div(&Expr::int(groups)).simplify(imp.b.ranges());
     let grouped = vec![n.clone(), Expr::int(groups), group, Expr::product(spatial)];
     let x = imp.b.cast(input, imp.compute_dtype(own));

@@ -112,6 +112,11 @@ fn mirrored(imp: &mut Importer, a: &Args, mode: Mode) -> Result<Val> {
 /// Every new element is a copy of one of the tensor's.
 fn border(imp: &mut Importer, a: &Args, mode: Mode, pads: Vec<(Expr, Expr)>) -> Result<Val> {
     let data = imp.data(a, "self")?;
+    if mode != Mode::Circular {
+        // Of [batch, channels, spatial...] only the batch may be empty.
+        let channels = data.rank().saturating_sub(pads.len() + 1);
+        imp.require_filled(data.shape.get(channels..).unwrap_or_default(), "padding by copies");
+    }
     let pads = of_all(a, &data, &pads)?;
     let (mut shape, mut map) = (Vec::new(), coordinates(data.rank()));
     for (d, (size, (low, high))) in data.shape.iter().zip(&pads).enumerate() {
@@ -145,9 +150,5 @@ fn border(imp: &mut Importer, a: &Args, mode: Mode, pads: Vec<(Expr, Expr)>) -> 
 /// Makes the call fail where a pad is longer than what can be copied.
 fn require_at_most(imp: &mut Importer, low: &Expr, high: &Expr, most: &Expr, what: &str) {
     let cond = Cond::compare(Compare::Le, low, most).and(&Cond::compare(Compare::Le, high, most));
-    let cond = cond.simplify(imp.b.ranges());
-    if cond.as_bool() != Some(true) {
-        let text = format!("{what} of {low} and {high} is longer than {most} ({})", imp.place);
-        imp.b.require(cond, text);
-    }
+    imp.require(cond, format_args!("{what} of {low} and {high} is longer than {most}"));
 }

@@ -57,9 +57,18 @@ fn lead(imp: &Importer, a: &Args, x: Value, count: usize) -> Result<usize> {
     imp.b.rank(x).checked_sub(count).ok_or_else(|| a.wrong("self", &format!("of rank {count} or more")))
 }
 
-/// Windows of fixed size, as the arguments say.
-fn regular(imp: &Importer, a: &Args, x: Value, count: usize) -> Result<Vec<Windows>> {
+/// Windows of fixed size, as the arguments say, at least one. Of [batch, channels, spatial...] only the batch may be empty.
+fn regular(imp: &mut Importer, a: &Args, x: Value, count: usize) -> Result<Vec<Windows>> {
     let lead = lead(imp, a, x, count)?;
+    let own = imp.b.shape(x).to_vec();
+    imp.require_filled(&own[lead.saturating_sub(1)..], "pooling");
+    let all = regular_windows(imp, a, x, lead, count)?;
+    let counts: Vec<Expr> = all.iter().map(|w| w.count.clone()).collect();
+    imp.require_filled(&counts, "a result of pooling");
+    Ok(all)
+}
+
+fn regular_windows(imp: &Importer, a: &Args, x: Value, lead: usize, count: usize) -> Result<Vec<Windows>> {
     let kernel = spatial(a, "kernel_size", a.ints("kernel_size")?, count)?;
     let stride = match a.opt_ints("stride")?.filter(|s| !s.is_empty()) {
         Some(stride) => spatial(a, "stride", stride, count)?,
@@ -187,7 +196,28 @@ fn average(imp: &mut Importer, a: &Args, count: usize) -> Result<Val> {
 fn adaptive_average(imp: &mut Importer, a: &Args, count: usize) -> Result<Val> {
     let x = imp.value(a, "self")?;
     let all = adaptive(imp, a, x, count)?;
+    if imp.b.dtype(x).is_float() && all.iter().all(|w| w.count.is_int(1)) {
+        return mean_of_all(imp, x, count);
+    }
+    require_filled(imp, x, if count == 3 { 1 } else { imp.b.rank(x) - count });
     average_of(imp, x, all, None, None)
+}
+
+/// The mean of the last dimensions, which stay with size 1; of nothing it is NaN.
+fn mean_of_all(imp: &mut Importer, x: Value, count: usize) -> Result<Val> {
+    let (dtype, rank) = (imp.b.dtype(x), imp.b.rank(x));
+    let dims: Vec<usize> = (rank - count..rank).collect();
+    let wide = imp.b.cast(x, imp.compute_dtype(dtype));
+    let total = imp.b.reduce_keep(Combine::Sum, wide, &dims)?;
+    let count = super::reduce::count(imp, wide, &dims, imp.b.dtype(total));
+    let mean = imp.b.binary(Binary::Div, total, count)?;
+    Ok(imp.b.cast(mean, dtype).into())
+}
+
+/// Makes the call fail where a dimension from `first` on is empty.
+fn require_filled(imp: &mut Importer, x: Value, first: usize) {
+    let shape = imp.b.shape(x).to_vec();
+    imp.require_filled(shape.get(first..).unwrap_or_default(), "adaptive pooling");
 }
 
 fn average_of(
@@ -235,6 +265,7 @@ fn max_with_indices(imp: &mut Importer, a: &Args, count: usize) -> Result<Val> {
 fn adaptive_max(imp: &mut Importer, a: &Args, count: usize) -> Result<Val> {
     let x = imp.value(a, "self")?;
     let all = adaptive(imp, a, x, count)?;
+    require_filled(imp, x, 1);
     max_and_place(imp, x, all)
 }
 

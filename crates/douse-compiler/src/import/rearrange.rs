@@ -329,7 +329,9 @@ fn im2col(imp: &mut Importer, a: &Args) -> Result<Val> {
         return Err(Error::invalid_program("im2col of a tensor of rank other than 3 and 4"));
     };
     let (n, c, image) = (n.clone(), c.clone(), [h.clone(), w.clone()]);
+    imp.require_filled(&[c.clone(), image[0].clone(), image[1].clone()], "im2col");
     let patches = Patches::of(a, &image)?;
+    imp.require_filled(&patches.count, "patches of im2col");
     // Over [n, c, ky, kx, py, px].
     let shape = vec![
         n.clone(),

@@ -105,11 +105,8 @@ fn topk(imp: &mut Importer, a: &Args) -> Result<Val> {
     }
     let k = a.expr("k")?;
     let size = rows.size(imp);
-    let enough = Cond::compare(Compare::Le, &k, &size).simplify(imp.b.ranges());
-    if enough.as_bool() != Some(true) {
-        let text = format!("topk: k {k} is larger than the dimension's size {size} ({})", imp.place);
-        imp.b.require(enough, text);
-    }
+    let enough = Cond::compare(Compare::Le, &k, &size);
+    imp.require(enough, format_args!("topk: k {k} is larger than the dimension's size {size}"));
     let ordered = if dtype.is_bool() { imp.b.cast(rows.x, DType::U8) } else { rows.x };
     let (values, at) = imp.b.topk(ordered, k, a.bool_or("largest", true)?)?;
     let values = imp.b.cast(values, dtype);
@@ -121,11 +118,7 @@ fn kth_value(imp: &mut Importer, a: &Args) -> Result<Val> {
     let rows = Rows::of(imp, a, -1)?;
     let (k, size) = (a.expr("k")?, rows.size(imp));
     let within = Cond::compare(Compare::Ge, &k, &Expr::int(1)).and(&Cond::compare(Compare::Le, &k, &size));
-    let within = within.simplify(imp.b.ranges());
-    if within.as_bool() != Some(true) {
-        let text = format!("kthvalue: k {k} is out of range for a dimension of size {size} ({})", imp.place);
-        imp.b.require(within, text);
-    }
+    imp.require(within, format_args!("kthvalue: k {k} is out of range for a dimension of size {size}"));
     let (values, at) = sorted(imp, rows.x, false);
     let last = imp.b.rank(values) - 1;
     let values = imp.b.select_index(values, last, &(&k - 1))?;
@@ -180,21 +173,16 @@ fn middle(imp: &mut Importer, x: Value, skip: bool) -> Result<(Value, Value)> {
 
 fn median(imp: &mut Importer, a: &Args, skip: bool) -> Result<Val> {
     let rows = Rows::of(imp, a, -1)?;
-    require_some(imp, a, &rows.size(imp))?;
+    require_some(imp, a, &rows.size(imp));
     let (value, at) = middle(imp, rows.x, skip)?;
     Ok((rows.reduced(imp, a, value)?, rows.reduced(imp, a, at)?).into())
 }
 
 /// A dimension that must not be empty.
-fn require_some(imp: &mut Importer, a: &Args, size: &Expr) -> Result<()> {
-    let some = Cond::compare(Compare::Gt, size, &Expr::int(0)).simplify(imp.b.ranges());
-    if some.as_bool() == Some(true) {
-        return Ok(());
-    }
+fn require_some(imp: &mut Importer, a: &Args, size: &Expr) {
     let name = a.target.split('.').nth(1).unwrap_or(&a.target);
-    let text = format!("{name}: the dimension must not be empty ({})", imp.place);
-    imp.b.require(some, text);
-    Ok(())
+    let some = Cond::compare(Compare::Ge, size, &Expr::int(1));
+    imp.require(some, format_args!("{name}: the dimension must not be empty"));
 }
 
 /// Of no element the median is NaN.
@@ -208,10 +196,7 @@ fn median_of_all(imp: &mut Importer, a: &Args, skip: bool) -> Result<Val> {
 /// The value that occurs most often, of several the smallest, and its last position.
 fn mode(imp: &mut Importer, a: &Args) -> Result<Val> {
     let rows = Rows::of(imp, a, -1)?;
-    let empty = imp.b.numel(rows.x).is_int(0);
-    if !empty {
-        require_some(imp, a, &rows.size(imp))?;
-    }
+    require_some(imp, a, &rows.size(imp));
     let (values, at) = sorted(imp, rows.x, false);
     let shape = imp.b.shape(values).to_vec();
     let last = shape.len() - 1;
@@ -246,6 +231,8 @@ fn quantile(imp: &mut Importer, a: &Args, skip: bool) -> Result<Val> {
     if !matches!(dtype, DType::F32 | DType::F64) {
         return Err(Error::invalid_program(format!("quantile of {dtype}")));
     }
+    let shape = imp.b.shape(own).to_vec();
+    imp.require_filled(&shape, "quantile");
     let (x, dim) = match a.opt_int("dim")? {
         Some(dim) => (own, dim),
         None => {

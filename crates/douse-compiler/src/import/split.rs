@@ -71,9 +71,7 @@ fn equal_pieces(imp: &mut Importer, a: &Args, t: Tensor, dim: usize, step: &Expr
             if count == of_nothing {
                 same = same.or(&Cond::compare(Compare::Eq, &size, &Expr::int(0)));
             }
-            let same = same.simplify(imp.b.ranges());
-            let text = format!("{}: a size {size} that does not give {count} pieces ({})", a.target, imp.place);
-            imp.b.require(same, text);
+            imp.require(same, format_args!("{}: a size {size} that does not give {count} pieces", a.target));
             count
         }
         None => return Err(a.unsupported("a number of pieces known only at run time")),
@@ -151,11 +149,8 @@ fn axis_split(imp: &mut Importer, a: &Args, dim: usize) -> Result<Val> {
     let shape = imp.shape_of(t)?;
     let dim = if shape.len() == 1 { 0 } else { dim };
     if let (Some(size), Some(n)) = (shape.get(dim), a.opt_int("sections")?.filter(|n| *n > 0)) {
-        let whole = Cond::compare(Compare::Eq, &size.modulo(&Expr::int(n)), &Expr::int(0)).simplify(imp.b.ranges());
-        if whole.as_bool() != Some(true) {
-            let text = format!("{}: {n} does not divide the size {size} ({})", a.target, imp.place);
-            imp.b.require(whole, text);
-        }
+        let whole = Cond::compare(Compare::Eq, &size.modulo(&Expr::int(n)), &Expr::int(0));
+        imp.require(whole, format_args!("{}: {n} does not divide the size {size}", a.target));
     }
     split_in_sections(imp, a, t, dim)
 }

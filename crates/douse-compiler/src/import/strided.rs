@@ -45,6 +45,7 @@ fn offset_in_root(imp: &mut Importer, a: &Args, t: Tensor) -> Result<Expr> {
         shapes.push(match step {
             Step::Move { shape, .. } | Step::Reshape { shape } => shape.clone(),
             Step::Bitcast { .. } | Step::Conjugate => shapes[shapes.len() - 1].clone(),
+            Step::Repack { .. } => return Err(a.unsupported("the place of a view as a dtype of another size")),
         });
     }
     // The first element's coordinates, from the tensor up to the root.
@@ -53,7 +54,7 @@ fn offset_in_root(imp: &mut Importer, a: &Args, t: Tensor) -> Result<Expr> {
         at = match step {
             Step::Move { map, .. } => map.iter().map(|e| e.substitute(&|s| coordinate(&at, s))).collect(),
             Step::Reshape { shape } => unravelled(ravelled(&at, shape), parent),
-            Step::Bitcast { .. } | Step::Conjugate => at,
+            Step::Bitcast { .. } | Step::Conjugate | Step::Repack { .. } => at,
         };
     }
     if at.iter().all(|e| e.is_int(0)) {

@@ -34,6 +34,8 @@ pub enum Step {
     Reshape { shape: Vec<Expr> },
     /// The same bits, of a dtype of the same size.
     Bitcast { dtype: DType },
+    /// The same bits, of a dtype of another size: the last dimension grows or shrinks.
+    Repack { dtype: DType },
     /// The complex conjugate.
     Conjugate,
 }
@@ -208,13 +210,14 @@ impl Importer {
             Step::Move { shape, map } => self.b.remap(parent, shape.clone(), map.clone()),
             Step::Reshape { shape } => self.b.reshape(parent, shape.clone()),
             Step::Bitcast { dtype } => self.b.bitcast(parent, *dtype),
+            Step::Repack { dtype } => self.repack(parent, *dtype),
             Step::Conjugate => self.conjugate(parent),
         }
     }
 
     /// Replaces what a tensor holds. The value has the tensor's real dtype and shape.
     pub fn write(&mut self, t: Tensor, value: Value) -> Result<()> {
-        let (storage, path) = (self.info(t).storage, self.info(t).path.clone());
+        let (storage, path) = (self.info(t).storage, written_path(&self.info(t).path));
         let mut parents = vec![self.storages[storage].root];
         for step in path.iter().take(path.len().saturating_sub(1)) {
             let parent = parents[parents.len() - 1];
@@ -243,6 +246,10 @@ impl Importer {
                 let dtype = self.b.dtype(parent);
                 self.b.bitcast(child, dtype)
             }
+            Step::Repack { .. } => {
+                let dtype = self.b.dtype(parent);
+                self.repack(child, dtype)
+            }
             Step::Conjugate => self.conjugate(child),
             Step::Move { shape, map } => self.put(parent, shape, map, child),
         }
@@ -263,6 +270,29 @@ impl Importer {
         let mask = self.b.move_(yes, &[], whole, vec![], inside, Scalar::Bool(false))?;
         self.b.select(mask, spread, parent)
     }
+}
+
+/// The path with each move whose elements may overlap, as windows do, made one with the move after it: what that leaves out is not written.
+fn written_path(path: &[Step]) -> Vec<Step> {
+    let mut own: Vec<Step> = Vec::with_capacity(path.len());
+    for step in path {
+        let Step::Move { shape, map } = step else {
+            own.push(step.clone());
+            continue;
+        };
+        match own.last_mut() {
+            Some(Step::Move { shape: outer, map: from }) if invert(outer, from).is_none() => {
+                let at = |symbol| match symbol {
+                    Symbol::Loop(i) => map.get(i as usize).cloned(),
+                    _ => None,
+                };
+                *from = from.iter().map(|e| e.substitute(&at)).collect();
+                outer.clone_from(shape);
+            }
+            _ => own.push(step.clone()),
+        }
+    }
+    own
 }
 
 /// For a map in which each coordinate of the child gives one coordinate of the parent (`start + step * i`, a step of 1 or more, or -1): the map from parent to

@@ -281,14 +281,9 @@ fn squeeze(imp: &mut Importer, a: &Args) -> Result<Val> {
     let gone = |d: usize| dims.contains(&d) && shape[d].is_int(1);
     // The rank was fixed when the program was exported: a size that happens to be 1 in a call would change it.
     for d in dims.iter().filter(|d| shape.get(**d).is_some_and(|n| n.as_int().is_none())) {
-        let text = format!(
-            "squeeze: dimension {d}, of a size that was not 1 when the program was exported, is 1 ({})",
-            imp.place
-        );
-        let cond = Cond::compare(Compare::Ne, &shape[*d], &Expr::int(1)).simplify(imp.b.ranges());
-        if cond.as_bool() != Some(true) {
-            imp.b.require(cond, text);
-        }
+        let cond = Cond::compare(Compare::Ne, &shape[*d], &Expr::int(1));
+        let what = format_args!("squeeze: dimension {d}, of a size that was not 1 when the program was exported, is 1");
+        imp.require(cond, what);
     }
     let kept: Vec<Expr> = (0..shape.len()).filter(|d| !gone(*d)).map(|d| shape[d].clone()).collect();
     let mut next = 0;
@@ -408,12 +403,7 @@ pub fn wrapped(imp: &Importer, index: &Expr, size: &Expr) -> Expr {
 /// Makes the call fail unless `0 <= low` and `high <= size`, where that is not known.
 pub fn require_within(imp: &mut Importer, low: &Expr, high: &Expr, size: &Expr, what: &str) {
     let cond = Cond::compare(Compare::Ge, low, &Expr::int(0)).and(&Cond::compare(Compare::Le, high, size));
-    let cond = cond.simplify(imp.b.ranges());
-    if cond.as_bool() != Some(true) {
-        let text =
-            format!("{what}: indices {low} to {high} are out of range for a dimension of size {size} ({})", imp.place);
-        imp.b.require(cond, text);
-    }
+    imp.require(cond, format_args!("{what}: indices {low} to {high} are out of range for a dimension of size {size}"));
 }
 
 /// `t` at one index of a dimension, which goes.

@@ -7,6 +7,7 @@ mod asserts;
 mod cse;
 mod dce;
 mod fold;
+mod join;
 mod masked_copy;
 mod rebuild;
 mod scalar;
@@ -42,6 +43,7 @@ pub const PIPELINE: &[Pass] = &[
     CSE,
     DCE,
     FOLD,
+    JOIN,
     DEFER_ASSERTS,
     DCE,
 ];
@@ -52,6 +54,7 @@ const SIMPLIFY: Pass = Pass { name: "simplify", run: simplify::simplify };
 const CSE: Pass = Pass { name: "cse", run: cse::cse };
 const MASKED_COPY: Pass = Pass { name: "masked_copy", run: masked_copy::masked_copy };
 const FOLD: Pass = Pass { name: "fold", run: fold::fold };
+const JOIN: Pass = Pass { name: "join", run: join::join };
 const DEFER_ASSERTS: Pass = Pass { name: "defer_asserts", run: asserts::defer_asserts };
 
 /// Sees the module after a pass of that name.

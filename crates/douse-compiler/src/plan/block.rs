@@ -106,12 +106,15 @@ impl Planner<'_> {
     /// Puts a member into the last group that it reads from, if everything else it needs is there before that group, else into one of its own.
     fn place(&mut self, member: Member, items: &mut Vec<Item>, made: &mut Made) {
         let values = member.values.clone();
+        let product = values.first().and_then(|v| self.fates.product(*v));
         let last = member.reads().filter_map(|(v, _)| made.values.get(&v).copied()).max();
         if let (Some(at), true) = (last, self.fuse) {
             if let Some(Item::Group(group)) = items.get_mut(at) {
                 let before = |item: Option<&usize>| item.is_none_or(|i| *i < at);
                 let early = member.reads().all(|(v, _)| group.defines(v).is_some() || before(made.values.get(&v)))
                     && member.symbols().iter().all(|s| before(made.symbols.get(s)));
+                // An epilogue is nothing but that.
+                let early = early && group.product == product;
                 if let (true, Some(fit)) = (early, group.fit(&member, &self.ranges)) {
                     group.join(member, fit);
                     made.values.extend(values.iter().map(|v| (*v, at)));
@@ -119,7 +122,7 @@ impl Planner<'_> {
                 }
             }
         }
-        items.push(Item::Group(Box::new(Group::new(member))));
+        items.push(Item::Group(Box::new(Group::new(member, product))));
         made.values.extend(values.iter().map(|v| (*v, items.len() - 1)));
     }
 

@@ -10,6 +10,7 @@
 mod block;
 mod build;
 mod constant;
+mod epilogue;
 mod in_place;
 mod library;
 
@@ -114,7 +115,7 @@ impl Planner<'_> {
         let mut steps = self.finish_items(items)?;
         steps.extend(last);
         let module = self.module;
-        let plan = Plan {
+        let mut plan = Plan {
             name: module.name.clone(),
             symbols: module.symbols.clone(),
             inputs,
@@ -127,6 +128,7 @@ impl Planner<'_> {
             out_spec: module.out_spec.clone(),
             checks_first,
         };
+        epilogue::attach(&mut plan, &self.ranges);
         Ok(Planned { plan, data: self.data })
     }
 

@@ -44,6 +44,11 @@ impl<'m> Walk<'_, 'm> {
         match step {
             Step::Kernel { kernel, args } => self.kernel(*kernel, args),
             Step::Library(library) => self.library(library),
+            // The result is in the caches when the kernel comes.
+            Step::Fused { library, kernel, args } => {
+                self.library(library)?;
+                self.kernel(*kernel, args)
+            }
             Step::Copy { from, to } => self.copy(*from, *to),
             Step::Read { buffer, symbol } => {
                 let value = self.number(*buffer)?.to_i64();

@@ -20,7 +20,7 @@ struct Product {
 
 impl Product {
     /// Checks that `[..., m, k] @ [..., k, n]` gives `out`, all with the same leading sizes.
-    fn new<T>(a: &Tensor<'_, T>, b: &Tensor<'_, T>, out: &TensorMut<'_, T>) -> Result<Product> {
+    fn new<T, O>(a: &Tensor<'_, T>, b: &Tensor<'_, T>, out: &TensorMut<'_, O>) -> Result<Product> {
         let split = |sizes: &[usize]| match sizes {
             [lead @ .., x, y] => Some((lead.to_vec(), *x, *y)),
             _ => None,
@@ -59,11 +59,11 @@ fn matrices<'a, T>(tensor: &Tensor<'a, T>) -> Offsets<'a> {
     Offsets::new(&tensor.sizes()[..lead], &tensor.strides()[..lead], tensor.offset())
 }
 
-/// The product of floats. 16-bit floats accumulate in float32 and round once.
-pub fn matmul_float<T: Float>(
+/// The product of floats. 16-bit floats accumulate in float32 and round once, to `O`.
+pub fn matmul_float<T: Float, O: Float<Wide = T::Wide>>(
     a: Tensor<'_, T>,
     b: Tensor<'_, T>,
-    mut out: TensorMut<'_, T>,
+    mut out: TensorMut<'_, O>,
     work: &Work,
 ) -> Result<()> {
     let product = Product::new(&a, &b, &out)?;
@@ -97,10 +97,15 @@ pub fn matmul_float<T: Float>(
 }
 
 /// One product into rows without gaps.
-fn matrix<T: Float>(a: Matrix<'_, T>, b: Matrix<'_, T>, out: &mut [T], work: &Work) -> Result<()> {
+fn matrix<T: Float, O: Float<Wide = T::Wide>>(
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    out: &mut [O],
+    work: &Work,
+) -> Result<()> {
     let (m, n) = (a.rows, b.cols);
     if a.cols == 0 {
-        out.fill(T::zeroed());
+        out.fill(O::zeroed());
         return Ok(());
     }
     if m == 1 || n == 1 {
@@ -109,7 +114,7 @@ fn matrix<T: Float>(a: Matrix<'_, T>, b: Matrix<'_, T>, out: &mut [T], work: &Wo
             return Ok(());
         }
     }
-    if let (Some(a_data), Some(b_data), Some(out)) = (T::as_wide(a.data), T::as_wide(b.data), T::as_wide_mut(out)) {
+    if let (Some(a_data), Some(b_data), Some(out)) = (T::as_wide(a.data), T::as_wide(b.data), O::as_wide_mut(out)) {
         let a = Matrix { data: a_data, ..relocate(&a) };
         let b = Matrix { data: b_data, ..relocate(&b) };
         return T::Wide::product(a, b, out, work);
@@ -130,7 +135,7 @@ fn matrix<T: Float>(a: Matrix<'_, T>, b: Matrix<'_, T>, out: &mut [T], work: &Wo
         let right = Matrix::rows(wide_b, width, a.cols, a.cols).transposed();
         T::Wide::product(Matrix::rows(&wide_a, m, a.cols, a.cols), right, wide_out, work)?;
         for (row, out) in wide_out.chunks_exact(width).zip(out.chunks_exact_mut(n)) {
-            vectorised!(T::narrow(row, &mut out[first..first + width]));
+            vectorised!(O::narrow(row, &mut out[first..first + width]));
         }
     }
     Ok(())
@@ -174,17 +179,22 @@ fn widen_matrix<T: Float>(from: Matrix<'_, T>, to: &mut [T::Wide], work: &Work) 
 }
 
 /// A row times a matrix. Returns false where the matrix has gaps in both directions, and does nothing.
-fn vector<T: Float>(row: Matrix<'_, T>, matrix: Matrix<'_, T>, out: &mut [T], work: &Work) -> bool {
+fn vector<T: Float, O: Float<Wide = T::Wide>>(
+    row: Matrix<'_, T>,
+    matrix: Matrix<'_, T>,
+    out: &mut [O],
+    work: &Work,
+) -> bool {
     let mut x = work.scratch.take(row.cols);
     for (k, x) in x.iter_mut().enumerate() {
         *x = row.data[offset(row.offset, k, row.col_stride)].to_wide();
     }
-    if let Some(out) = T::as_wide_mut(out) {
+    if let Some(out) = O::as_wide_mut(out) {
         return vector_matrix(&x, matrix, out, work);
     }
     let mut wide = work.scratch.take(out.len());
     let done = vector_matrix(&x, matrix, &mut wide, work);
-    T::narrow(&wide, out);
+    O::narrow(&wide, out);
     done
 }
 
@@ -297,7 +307,7 @@ mod tests {
         let work = Work { scratch: &scratch, threads: &threads };
         let data = [0.0f32; 6];
         let a = Tensor::new(&data, 0, &[2, 3], &[3, 1]).unwrap();
-        let mut out = [0.0; 4];
+        let mut out = [0.0f32; 4];
         let out = TensorMut::new(&mut out, 0, &[2, 2], &[2, 1]).unwrap();
         assert!(matmul_float(a, a, out, &work).is_err());
     }

@@ -144,12 +144,21 @@ pub fn run(library: &Library, context: &mut Context<'_, '_>, scratch: &Scratch) 
 fn matmul(context: &mut Context<'_, '_>, a: &View, b: &View, out: &View, work: &Work) -> Result<()> {
     let (read, written) = context.views(&[a, b], &[out])?;
     let ([a, b], [mut out]) = (exactly(read)?, exactly(written)?);
-    same_dtype(a.shape.dtype, &[b.shape.dtype, out.shape.dtype])?;
+    same_dtype(a.shape.dtype, &[b.shape.dtype])?;
+    match (a.shape.dtype, out.shape.dtype) {
+        (DType::F16, DType::F32) => {
+            return matmul_float::<half::f16, f32>(tensor(&a)?, tensor(&b)?, tensor_mut(&mut out)?, work);
+        }
+        (DType::BF16, DType::F32) => {
+            return matmul_float::<half::bf16, f32>(tensor(&a)?, tensor(&b)?, tensor_mut(&mut out)?, work);
+        }
+        (dtype, out) => same_dtype(dtype, &[out])?,
+    }
     by_number!(
         a.shape.dtype,
         "a matrix product",
         T,
-        matmul_float::<T>(tensor(&a)?, tensor(&b)?, tensor_mut(&mut out)?, work),
+        matmul_float::<T, T>(tensor(&a)?, tensor(&b)?, tensor_mut(&mut out)?, work),
         matmul_int::<T>(tensor(&a)?, tensor(&b)?, tensor_mut(&mut out)?, work)
     )
 }

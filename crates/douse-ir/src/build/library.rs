@@ -2,7 +2,7 @@
 
 use douse_core::sym::{Expr, Symbol};
 use douse_core::{DType, Result};
-use douse_program::library::Linalg;
+use douse_program::library::{Linalg, holds_products};
 
 use super::{Builder, fault, shape_text};
 use crate::graph::Value;
@@ -11,9 +11,14 @@ use crate::op::{Convolution, Op};
 impl Builder {
     /// `[..., m, k] x [..., k, n]`; leading dimensions are broadcast.
     pub fn matmul(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.matmul_into(a, b, self.dtype(a))
+    }
+
+    /// The same with sums that are rounded to `into`: the operands' dtype, or float32 for 16-bit floats.
+    pub fn matmul_into(&mut self, a: Value, b: Value, into: DType) -> Result<Value> {
         let (dtype, ra, rb) = (self.dtype(a), self.rank(a), self.rank(b));
-        if dtype != self.dtype(b) || ra < 2 || rb < 2 || dtype.is_bool() {
-            return Err(fault(format!("matmul of {dtype} rank {ra} and {} rank {rb}", self.dtype(b))));
+        if dtype != self.dtype(b) || ra < 2 || rb < 2 || !holds_products(into, dtype) {
+            return Err(fault(format!("matmul of {dtype} rank {ra} and {} rank {rb} into {into}", self.dtype(b))));
         }
         let (sa, sb) = (self.shape(a).to_vec(), self.shape(b).to_vec());
         if sa[ra - 1] != sb[rb - 2] {
@@ -24,7 +29,7 @@ impl Builder {
         let a = self.expand(a, with(&sa[ra - 2..]))?;
         let b = self.expand(b, with(&[sa[ra - 1].clone(), sb[rb - 1].clone()]))?;
         let shape = with(&[sa[ra - 2].clone(), sb[rb - 1].clone()]);
-        Ok(self.push1(Op::MatMul, vec![a, b], dtype, shape))
+        Ok(self.push1(Op::MatMul, vec![a, b], into, shape))
     }
 
     /// Input [n, c, spatial...], weight [o, c/groups, k...] (transposed: [c, o/groups, k...]), bias [o].

@@ -4,7 +4,7 @@ use douse_core::{DType, Result};
 
 use super::scope::Scope;
 use super::{RANK, entry, fault};
-use crate::library::{Attention, Convolution, Library, Linalg, VarlenAttention, View};
+use crate::library::{Attention, Convolution, Library, Linalg, VarlenAttention, View, holds_products};
 use crate::plan::Plan;
 
 /// The view's dtype and rank, once it is known to be sound.
@@ -47,6 +47,10 @@ impl Checker<'_> {
                 let shape = self.view("a", a)?;
                 self.at_least("a", shape, 2)?;
                 self.want("b", b, shape)?;
+                let out_shape = self.view("out", out)?;
+                if holds_products(out_shape.0, shape.0) && out_shape.1 == shape.1 {
+                    return Ok(());
+                }
                 self.want("out", out, shape)
             }
             Library::Convolution(convolution) => self.convolution(convolution),

@@ -8,7 +8,8 @@ use super::library::Checker as LibraryChecker;
 use super::scope::Scope;
 use super::signature::known_at_start;
 use super::{NESTING, entry, fault};
-use crate::kernel::{Access, Kernel};
+use crate::kernel::{Access, Effect, Kernel, Op};
+use crate::library::Library;
 use crate::plan::{BufferId, BufferKind, InputKind, OutputKind, Plan, Predicate, Step, SymbolSource};
 
 pub fn check(plan: &Plan) -> Result<()> {
@@ -93,6 +94,11 @@ impl Checker<'_> {
                 }
                 Ok(())
             }
+            Step::Fused { library, kernel, args } => {
+                self.step(&Step::Library(library.clone()), depth)?;
+                self.launch(*kernel, args)?;
+                self.epilogue(library, *kernel, args).map_err(|e| e.at("epilogue"))
+            }
             Step::Copy { from, to } => {
                 self.buffer(*from)?;
                 self.written(*to)?;
@@ -168,6 +174,43 @@ impl Checker<'_> {
                 if dtype == param.dtype { Ok(()) } else { fault(format!("{dtype} given, {} declared", param.dtype)) }
             };
             check().map_err(|e| e.at(format!("argument {i} of {}", kernel.name)))?;
+        }
+        Ok(())
+    }
+
+    /// What [`Step::Fused`] says of its parts.
+    fn epilogue(&self, library: &Library, number: u32, args: &[BufferId]) -> Result<()> {
+        let out = match library {
+            Library::MatMul { out, .. } => out,
+            Library::Convolution(convolution) => &convolution.out,
+            _ => return fault("a library step that has no epilogues"),
+        };
+        let kernel = entry(&self.plan.kernels, number, "kernel")?;
+        let [stage] = kernel.stages.as_slice() else { return fault("several stages") };
+        if kernel.outer != out.sizes || !stage.inner.is_empty() || kernel.ordered {
+            return fault("loops that are not the dimensions of the result");
+        }
+        let read = library.buffers().0;
+        let mut result = None;
+        for (number, (arg, param)) in (0u32..).zip(args.iter().zip(&kernel.params)) {
+            match param.access {
+                Access::Read if *arg == out.buffer => result = Some(number),
+                Access::Read => {}
+                _ if *arg == out.buffer || read.contains(arg) => {
+                    return fault(format!("buffer {arg} of the product is written"));
+                }
+                _ => {}
+            }
+        }
+        let place = out.at_loops();
+        let others = stage.body.iter().any(|inst| match &inst.op {
+            Op::Load { param, index, .. } => Some(*param) == result && *index != place,
+            Op::Check { .. } | Op::Random { .. } => true,
+            _ => false,
+        });
+        let stores = stage.effects.iter().all(|effect| matches!(effect, Effect::Store { .. }));
+        if result.is_none() || others || !stores {
+            return fault("a kernel that does more than to read each element of the result and to store");
         }
         Ok(())
     }

@@ -291,7 +291,7 @@ impl Joiner<'_> {
                     let (test, body) = (self.block(test, true)?, self.block(body, true)?);
                     out.push(Action::While { test, predicate: predicate.clone(), body });
                 }
-                Step::Kernel { .. } | Step::Library(_) | Step::Copy { .. } => {}
+                Step::Kernel { .. } | Step::Library(_) | Step::Fused { .. } | Step::Copy { .. } => {}
             }
         }
         Ok(())
@@ -320,25 +320,27 @@ impl Joiner<'_> {
     fn op(&mut self, step: &Step) -> Result<Option<Op>> {
         Ok(Some(match step {
             Step::Kernel { kernel, args } => {
-                let number = *kernel as usize;
-                let missing = || Error::invalid_program(format!("kernel {number} is not there"));
-                let kernel = self.plan.kernels.get(number).ok_or_else(missing)?;
-                let code = self.target.kernels.get(number).ok_or_else(missing)?;
-                let written = args.iter().zip(&kernel.params).filter(|(_, param)| param.access != Access::Read);
-                let commits = self.commits(written.map(|(buffer, _)| *buffer));
+                let missing = || Error::invalid_program(format!("kernel {kernel} is not there"));
+                let code = self.target.kernels.get(*kernel as usize).filter(|code| !code.launches.is_empty());
+                let code = code.ok_or_else(missing)?;
+                let commits = self.commits(self.written(*kernel, args));
                 let launches = code.launches.iter().map(|launch| self.launched(launch, args.clone()));
                 let scratch = code.launches.iter().any(|launch| launch.scratch).then(|| code.scratch.clone());
                 Op::Launches { launches: launches.collect::<Result<_>>()?, scratch, commits }
             }
-            Step::Library(library) => {
+            Step::Library(library) | Step::Fused { library, .. } => {
                 let code = self.target.library.get(self.library);
                 let code = code.ok_or_else(|| Error::invalid_program("a library step without code"))?;
                 self.library += 1;
+                let mut written = library.buffers().1;
+                if let Step::Fused { kernel, args, .. } = step {
+                    written.extend(self.written(*kernel, args));
+                }
                 let launch = |l: &douse_program::target::LibraryLaunch| self.launched(&l.launch, l.buffers.clone());
                 Op::Launches {
                     launches: code.launches.iter().map(launch).collect::<Result<_>>()?,
                     scratch: Some(code.scratch.clone()),
-                    commits: self.commits(library.buffers().1),
+                    commits: self.commits(written),
                 }
             }
             Step::Copy { from, to } => {
@@ -368,7 +370,7 @@ impl Joiner<'_> {
     /// Whether steps are work for the device alone.
     fn on_device(&self, steps: &[Step]) -> bool {
         steps.iter().all(|step| match step {
-            Step::Kernel { .. } | Step::Copy { .. } => true,
+            Step::Kernel { .. } | Step::Fused { .. } | Step::Copy { .. } => true,
             Step::Library(library) => !matches!(library, douse_program::library::Library::Nonzero { .. }),
             Step::If { predicate: Predicate::Buffer(_), then, otherwise } => {
                 self.on_device(then) && self.on_device(otherwise)
@@ -376,6 +378,12 @@ impl Joiner<'_> {
             Step::While { test, predicate: Predicate::Buffer(_), body } => self.on_device(test) && self.on_device(body),
             _ => false,
         })
+    }
+
+    /// The buffers that a kernel writes.
+    fn written(&self, kernel: u32, args: &[BufferId]) -> Vec<BufferId> {
+        let params = self.plan.kernels.get(kernel as usize).map_or(&[][..], |kernel| kernel.params.as_slice());
+        args.iter().zip(params).filter(|(_, param)| param.access != Access::Read).map(|(arg, _)| *arg).collect()
     }
 
     fn commits(&self, written: impl IntoIterator<Item = BufferId>) -> bool {

@@ -132,6 +132,7 @@ fn arena(plan: &Plan, ranges: &Ranges) -> String {
 struct Counts {
     kernels: usize,
     library: usize,
+    epilogues: usize,
     copies: usize,
     branches: usize,
     loops: usize,
@@ -145,8 +146,9 @@ impl Counts {
             let read = |predicate: &Predicate| usize::from(matches!(predicate, Predicate::Buffer(_)));
             match step {
                 Step::Kernel { .. } => self.kernels += 1,
-                Step::Library(library) => {
+                Step::Library(library) | Step::Fused { library, .. } => {
                     self.library += 1;
+                    self.epilogues += usize::from(matches!(step, Step::Fused { .. }));
                     self.reads += usize::from(matches!(library, Library::Nonzero { .. }));
                 }
                 Step::Copy { .. } => self.copies += 1,

@@ -6,7 +6,17 @@ DEVICE double multiply_add(double a, double b, double c) { return fma(a, b, c); 
 template <class T> DEVICE T multiply_add(T a, T b, T c) { return op_add(op_mul(a, b), c); }
 
 // Neighbouring results of a row, and how they are stored `stride` elements apart.
-template <class R, int N> struct Run { R x[N]; };
+template <class R, int N> struct Run {
+  R x[N];
+  DEVICE R operator[](int i) const { return x[i]; }
+};
+// As elements of type T keep them.
+template <class T, class R, int N> DEVICE Run<R, N> rounded_run(const Run<R, N> &run) {
+  Run<R, N> rounded;
+#pragma unroll
+  for (int i = 0; i < N; ++i) rounded.x[i] = Element<T>::load(Element<T>::store(run.x[i]));
+  return rounded;
+}
 template <class T, class R, int N> DEVICE void store_run(T *p, int64 stride, const Run<R, N> &run, int count) {
   if (stride == 1) {
     Vector<T, N> v;

@@ -186,6 +186,7 @@ template <class To, class From> DEVICE Register<To> bitcast(Register<From> x) {
 // ---- Several elements at once ------------------------------------------------------------------------------------------
 
 template <int BYTES> struct Chunk;
+template <> struct Chunk<1> { typedef uint8 type; };
 template <> struct Chunk<2> { typedef uint16 type; };
 template <> struct Chunk<4> { typedef uint32 type; };
 template <> struct Chunk<8> { typedef uint2 type; };

@@ -212,6 +212,30 @@ template <int ROWS, int DEPTH, int THREADS, class Loader> struct Tile {
   }
 };
 
+// Results pass through shared memory, where a row is so much longer than the tile: then each thread has eight neighbours of a row, and what is
+// loaded and stored with them are whole lines.
+const int RESULTS_APART = 8;
+template <int N> DEVICE void hold_pair(float *tile, int row, int column, float x, float y) {
+  Vector<float, 2> pair;
+  pair.element[0] = x, pair.element[1] = y;
+  store_vector(tile + row * (N + RESULTS_APART) + column, pair, 2);
+}
+template <int M, int N, int THREADS, class Out>
+DEVICE void put_tile(const float *tile, int64 m0, int64 n0, int64 rows, int64 columns, const Out &out) {
+  __syncthreads();
+#pragma unroll 4
+  for (int i = threadIdx.x; i < M * N / 8; i += THREADS) {
+    int row = i / (N / 8), column = i % (N / 8) * 8;
+    if (m0 + row < rows && n0 + column < columns) {
+      Vector<float, 8> results = load_vector<8>(tile + row * (N + RESULTS_APART) + column, 8);
+      Run<float, 8> run;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) run.x[e] = results.element[e];
+      out(m0 + row, n0 + column, run, (int)smaller<int64>(8, columns - n0 - column));
+    }
+  }
+}
+
 // Elements of depth of a stage.
 const int STAGE_DEPTH = 64;
 
@@ -286,16 +310,17 @@ DEVICE void mma_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, cons
     now = now + 1 == STAGES ? 0 : now + 1;
     ahead = ahead + 1 == STAGES ? 0 : ahead + 1;
   }
+  // The last stage may still be read.
+  __syncthreads();
+  float *tile = reinterpret_cast<float *>(dynamic_shared());
 #pragma unroll
   for (int i = 0; i < ROWS; ++i)
 #pragma unroll
     for (int j = 0; j < COLUMNS; ++j)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        int64 m = m0 + wm + 16 * i + group + 8 * half, n = n0 + wn + 8 * j + 2 * quad;
-        Run<float, 2> run = {{sum[i][j][2 * half], sum[i][j][2 * half + 1]}};
-        if (m < a.rows && n < b.rows) out(m, n, run, (int)smaller<int64>(2, b.rows - n));
-      }
+      for (int half = 0; half < 2; ++half)
+        hold_pair<N>(tile, wm + 16 * i + group + 8 * half, wn + 8 * j + 2 * quad, sum[i][j][2 * half], sum[i][j][2 * half + 1]);
+  put_tile<M, N, THREADS>(tile, m0, n0, a.rows, b.rows, out);
 }
 
 // ---- Shared depth ------------------------------------------------------------------------------------------------------------

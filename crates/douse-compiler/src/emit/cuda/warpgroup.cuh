@@ -125,16 +125,16 @@ DEVICE void warpgroup_product(int64 tile_m, int64 tile_n, int64 begin, int64 end
     ahead = ahead + 1 == STAGES ? 0 : ahead + 1;
   }
   await_multiply<0>();
+  __syncthreads();
+  float *tile = reinterpret_cast<float *>(dynamic_shared());
 #pragma unroll
   for (int h = 0; h < HALVES; ++h) {
     hold_results(sum[h]);
 #pragma unroll
     for (int j = 0; j < 16; ++j)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        int64 m = m0 + 16 * warp + group + 8 * half, n = n0 + 128 * h + 8 * j + 2 * quad;
-        Run<float, 2> run = {{sum[h][j][2 * half], sum[h][j][2 * half + 1]}};
-        if (m < a.rows && n < b.rows) out(m, n, run, (int)smaller<int64>(2, b.rows - n));
-      }
+      for (int half = 0; half < 2; ++half)
+        hold_pair<128 * HALVES>(tile, 16 * warp + group + 8 * half, 128 * h + 8 * j + 2 * quad, sum[h][j][2 * half], sum[h][j][2 * half + 1]);
   }
+  put_tile<128, 128 * HALVES, 256>(tile, m0, n0, a.rows, b.rows, out);
 }

@@ -7,7 +7,8 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
-use super::product::{BLOCKS, Put, Side, uses_tensor_cores};
+use super::product::{BLOCKS, Side, uses_tensor_cores};
+use super::put::Put;
 use crate::emit::names;
 
 const TEMPLATES: &[&str] =
@@ -80,12 +81,12 @@ pub(super) fn emit(writer: &mut Writer, attention: &Attention) -> Result<Library
         at(out, ["batch", "head", "i", "d"]),
     );
     let mut arguments = vec![
-        Argument { name: "query", view: query, written: false },
-        Argument { name: "key", view: key, written: false },
-        Argument { name: "value", view: value, written: false },
+        Argument { name: "query".into(), view: query, written: false },
+        Argument { name: "key".into(), view: key, written: false },
+        Argument { name: "value".into(), view: value, written: false },
     ];
-    arguments.extend(mask.iter().map(|mask| Argument { name: "mask", view: mask, written: false }));
-    arguments.push(Argument { name: "out", view: out, written: true });
+    arguments.extend(mask.iter().map(|mask| Argument { name: "mask".into(), view: mask, written: false }));
+    arguments.push(Argument { name: "out".into(), view: out, written: true });
     let grid = [&(&blocks * heads) * batch, Expr::int(1), Expr::int(1)];
     let draft = Draft {
         name: "attention",
@@ -97,6 +98,7 @@ pub(super) fn emit(writer: &mut Writer, attention: &Attention) -> Result<Library
         threads: 128,
         shared: shared as u32,
         scratch: false,
+        special: false,
     };
     Ok(one(writer.add(draft)?))
 }
@@ -179,11 +181,12 @@ impl Form {
         let tiles = rows.ceil_div(&Expr::int(16 * row_warps));
         let matrices = key_heads * batch;
         let (rows_text, tiles_text) = (writer.size(&rows), writer.size(&tiles));
-        let at = |view: &View, last: &str| {
+        let at_row = |last: &str| {
             let head = format!("(key_head * {group} + row % {group})");
             let query = if group == 1 { "row".to_owned() } else { format!("(row / {group})") };
-            writer.place(view, &["batch".to_owned(), head, query, last.to_owned()])
+            ["batch".to_owned(), head, query, last.to_owned()]
         };
+        let at = |view: &View, last: &str| writer.place(view, &at_row(last));
         let coordinates = format!("  const int64 key_head = rest % {0}, batch = rest / {0};\n", writer.size(key_heads));
         let mut loaders = format!(
             "  const auto row_at = [=](int64 row, int64 d) -> const {element} * {{ return query + ({}); }};\n  \
@@ -228,9 +231,11 @@ impl Form {
         );
         let put = Put {
             setup: String::new(),
-            place: format!("out + ({})", at(out, "column")),
-            stride: Some(writer.size(nth_last(&out.strides, 0)?)),
+            at: at_row("column").to_vec(),
+            along: Some(3),
+            out,
             bias: None,
+            epilogue: None,
         };
         let call = |begin: &str, end: &str, out: &str| {
             if warpgroups {
@@ -246,12 +251,11 @@ impl Form {
             )
         };
         let mut arguments = vec![
-            Argument { name: "query", view: query, written: false },
-            Argument { name: "key", view: key, written: false },
-            Argument { name: "value", view: value, written: false },
+            Argument { name: "query".into(), view: query, written: false },
+            Argument { name: "key".into(), view: key, written: false },
+            Argument { name: "value".into(), view: value, written: false },
         ];
-        arguments.extend(mask.iter().map(|mask| Argument { name: "mask", view: mask, written: false }));
-        arguments.push(Argument { name: "out", view: out, written: true });
+        arguments.extend(mask.iter().map(|mask| Argument { name: "mask".into(), view: mask, written: false }));
         let draft = |name, arguments, body, grid, threads: i64, shared: i64| Draft {
             name,
             templates: if warpgroups { WARPGROUP_TEMPLATES } else { TEMPLATES },
@@ -262,11 +266,13 @@ impl Form {
             threads: threads as u32,
             shared: shared as u32,
             scratch: parts > 1,
+            special: false,
         };
         let threads = 32 * row_warps * key_warps;
         let length_text = writer.size(length);
         if parts == 1 {
-            body.push_str(&put.declare("row", ""));
+            arguments.extend(put.arguments());
+            body.push_str(&put.declare(writer, "row", "")?);
             body.push_str(&call("0", &length_text, "divided(put)"));
             let grid = [&tiles * &matrices, Expr::int(1), Expr::int(1)];
             return Ok(one(writer.add(draft("attention", arguments, body, grid, threads, shared))?));
@@ -285,14 +291,14 @@ impl Form {
         let join = format!(
             "{}  join_parts<{head_value}>(blockIdx.x * {THREADS}ll + threadIdx.x, {all_rows_text}, {parts}, \
              static_cast<const float *>(scratch), put);\n",
-            put.declare("all", &head)
+            put.declare(writer, "all", &head)?
         );
         let pairs = (head_value + 1) / 2;
         let grid = [&tiles * &matrices, Expr::int(parts), Expr::int(1)];
         let join_grid = [(&all_rows * pairs).ceil_div(&Expr::int(THREADS)), Expr::int(1), Expr::int(1)];
         let launches = vec![
-            writer.add(draft("attention", arguments.clone(), body, grid, threads, shared))?,
-            writer.add(draft("join_parts", arguments, join, join_grid, THREADS, 0))?,
+            writer.add(draft("attention", arguments, body, grid, threads, shared))?,
+            writer.add(draft("join_parts", put.arguments(), join, join_grid, THREADS, 0))?,
         ];
         Ok(LibraryLaunches { launches, scratch: &all_rows * (parts * (head_value + 2) * 4), count: None })
     }

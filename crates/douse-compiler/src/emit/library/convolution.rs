@@ -7,7 +7,8 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer};
 use super::one;
-use super::product::{self, Product, Put, Side, TEMPLATES};
+use super::product::{self, Product, Side, TEMPLATES};
+use super::put::{Epilogue, Put};
 
 /// Output channels of a group from which tiles are worth it.
 const TILED: i64 = 8;
@@ -15,8 +16,12 @@ const THREADS: i64 = 256;
 /// Elements of a chunk that templates fetch at once, at most.
 const CHUNK: i64 = 8;
 
-pub(super) fn emit(writer: &mut Writer, convolution: &Convolution) -> Result<LibraryLaunches> {
-    let Convolution { input, weight, bias, out, groups, .. } = convolution;
+pub(super) fn emit(
+    writer: &mut Writer,
+    convolution: &Convolution,
+    epilogue: Option<&Epilogue>,
+) -> Result<LibraryLaunches> {
+    let Convolution { input, weight, out, groups, .. } = convolution;
     let [batch, out_channels, spatial @ ..] = out.sizes.as_slice() else {
         return Err(Error::internal("a convolution of too few dimensions"));
     };
@@ -32,17 +37,16 @@ pub(super) fn emit(writer: &mut Writer, convolution: &Convolution) -> Result<Lib
     };
     let positions = batch * &Expr::product(spatial);
     let depth = &shape.group_in * &Expr::product(weight.sizes.get(2..).unwrap_or_default());
-    let mut arguments = vec![
-        Argument { name: "input", view: input, written: false },
-        Argument { name: "weight", view: weight, written: false },
+    let arguments = vec![
+        Argument { name: "input".into(), view: input, written: false },
+        Argument { name: "weight".into(), view: weight, written: false },
     ];
-    arguments.extend(bias.iter().map(|bias| Argument { name: "bias", view: bias, written: false }));
-    arguments.push(Argument { name: "out", view: out, written: true });
     // Results are neighbours along the columns: they should be neighbours in memory.
     let out_last = out.strides.get(1).is_some_and(|stride| stride.is_int(1));
     let window = window(writer, convolution, &shape)?;
+    let put = put(writer, convolution, &shape, out_last, epilogue)?;
     if shape.group_out.as_int().is_some_and(|channels| channels < TILED) {
-        return direct(writer, convolution, &shape, arguments, &window, out_last);
+        return direct(writer, convolution, &shape, arguments, &window, &put);
     }
     let (windows_name, filters_name) = if out_last { ("left", "right") } else { ("right", "left") };
     let element = writer.element(input)?;
@@ -74,7 +78,7 @@ pub(super) fn emit(writer: &mut Writer, convolution: &Convolution) -> Result<Lib
         deep: window_chunks(input, &shape) == "WHOLE" && !filters.contains("SCATTERED"),
         coordinates: String::new(),
         operands: window + &windows + &filters,
-        put: put(writer, convolution, &shape, out_last)?,
+        put,
     };
     product::emit(writer, product)
 }
@@ -209,7 +213,13 @@ fn dense(view: &View, channels_last: bool) -> bool {
 }
 
 /// Where results go: rows are positions where the output's channels are neighbours (`out_last`), else channels.
-fn put(writer: &Writer, convolution: &Convolution, shape: &Shape, out_last: bool) -> Result<Put> {
+fn put<'a>(
+    writer: &Writer,
+    convolution: &'a Convolution,
+    shape: &Shape,
+    out_last: bool,
+    epilogue: Option<&'a Epilogue>,
+) -> Result<Put<'a>> {
     let Convolution { bias, out, .. } = convolution;
     let (position, position_at) = shape.split_position(writer);
     let (position_from, channel) = if out_last { ("row", "column") } else { ("column", "row") };
@@ -219,20 +229,25 @@ fn put(writer: &Writer, convolution: &Convolution, shape: &Shape, out_last: bool
     let index = shape.index;
     Ok(Put {
         setup: format!("{index} position = ({index}){position_from}; {position}"),
-        place: format!("out + ({})", writer.place(out, &at)),
-        stride: out_last.then(|| "1".to_owned()),
-        bias: bias.as_ref().map(|bias| format!("load(bias + {})", writer.place(bias, std::slice::from_ref(&channel)))),
+        at,
+        along: out_last.then_some(1),
+        out,
+        bias: bias.as_ref().map(|bias| {
+            let value = format!("load(bias + {})", writer.place(bias, std::slice::from_ref(&channel)));
+            (value, Argument { name: "bias".into(), view: bias, written: false })
+        }),
+        epilogue,
     })
 }
 
 /// A thread an output element: for depthwise convolutions, and groups of few channels.
-fn direct(
+fn direct<'a>(
     writer: &mut Writer,
-    convolution: &Convolution,
+    convolution: &'a Convolution,
     shape: &Shape,
-    arguments: Vec<Argument>,
+    mut arguments: Vec<Argument<'a>>,
     window: &str,
-    out_last: bool,
+    put: &Put<'a>,
 ) -> Result<LibraryLaunches> {
     let out = &convolution.out;
     let (element, register) = (writer.element(out)?, writer.register(out)?);
@@ -241,7 +256,7 @@ fn direct(
     let channels = &shape.group_out * &Expr::int(convolution.groups);
     let total = &positions * &channels;
     let filters = filters(writer, convolution, shape, &depth, "left")?;
-    let put = put(writer, convolution, shape, out_last)?.declare("row", "");
+    let (out_last, declared) = (put.along.is_some(), put.declare(writer, "row", "")?);
     let (group_out, positions, channels) =
         (writer.size(&shape.group_out), writer.size(&positions), writer.size(&channels));
     // Threads that are neighbours take elements that are.
@@ -252,7 +267,7 @@ fn direct(
     let (row, column) = if out_last { ("position", "channel") } else { ("channel", "position") };
     let body = format!(
         "  int64 rest = blockIdx.x * {THREADS}ll + threadIdx.x;\n  if (rest >= {}) return;\n  {decode}\n  \
-         const int64 channel = all % {group_out};\n  rest = all / {group_out};\n{window}{filters}{put}  \
+         const int64 channel = all % {group_out};\n  rest = all / {group_out};\n{window}{filters}{declared}  \
          Run<{register}, 1> run = {{{{({register})0}}}};\n  \
          for (int64 k = 0; k < {}; ++k) {{\n    const {element} *p = window(position, k);\n    \
          if (p) run.x[0] = multiply_add(Element<{element}>::load(left.at(channel, k)), load(p), run.x[0]);\n  }}\n  \
@@ -260,16 +275,18 @@ fn direct(
         writer.size(&total),
         writer.size(&depth),
     );
+    arguments.extend(put.arguments());
     let launch = writer.add(Draft {
         name: "convolution",
         templates: TEMPLATES,
         arguments,
-        sizes: convolution.padding.clone(),
+        sizes: [convolution.padding.clone(), put.sizes()].concat(),
         body,
         grid: [total.ceil_div(&Expr::int(THREADS)), Expr::int(1), Expr::int(1)],
         threads: THREADS as u32,
         shared: 0,
         scratch: false,
+        special: put.special(),
     })?;
     Ok(one(launch))
 }

@@ -1,5 +1,6 @@
 //! What the functions of library steps share: arguments, places in strided views, and functions that several steps share.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use douse_core::sym::{Expr, Ranges, Symbol};
@@ -14,9 +15,9 @@ use crate::emit::kernel::GUARD;
 use crate::emit::{Function, Modules, names};
 
 /// A view as an argument.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Argument<'a> {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub view: &'a View,
     pub written: bool,
 }
@@ -33,6 +34,8 @@ pub(super) struct Draft<'a> {
     pub threads: u32,
     pub shared: u32,
     pub scratch: bool,
+    /// The body calls special functions.
+    pub special: bool,
 }
 
 /// Writes functions into modules. Steps whose functions are equal share one.
@@ -141,16 +144,20 @@ impl<'a> Writer<'a> {
             view.sizes.iter().chain(&view.strides).for_each(|e| e.visit(&mut note));
         }
         let mut arguments = Vec::new();
-        for Argument { name, view, written } in &draft.arguments {
-            let constant = if *written { "" } else { "const " };
-            arguments.push(format!("{constant}{} *{name}", self.element(view)?));
+        let changed: Vec<_> = draft.arguments.iter().filter(|a| a.written).map(|a| a.view.buffer).collect();
+        for Argument { name, view, .. } in &draft.arguments {
+            let element = self.element(view)?;
+            arguments.push(match changed.contains(&view.buffer) {
+                true => format!("{element} *{name}"),
+                // Nothing that the function writes is in it: loads need not wait for stores.
+                false => format!("const {element} *__restrict__ {name}"),
+            });
         }
         arguments.extend(symbols.iter().map(|s| format!("int64 s{s}")));
         if draft.scratch {
             arguments.push("void *scratch".to_owned());
         }
-        let written = draft.arguments.iter().filter(|a| a.written).map(|a| a.view.buffer);
-        let guarded = self.guards.needed(written);
+        let guarded = self.guards.needed(changed);
         if raises || guarded {
             let constant = if raises { "" } else { "const " };
             arguments.push(format!("{constant}ErrorFlag *flag"));
@@ -165,7 +172,7 @@ impl<'a> Writer<'a> {
                 let function = format!("library_{}_{}", draft.name, self.written.len());
                 let text =
                     format!("extern \"C\" __global__ void __launch_bounds__({}) {function}{rest}", draft.threads);
-                let module = self.modules.add(Function { text, special: false, templates: draft.templates });
+                let module = self.modules.add(Function { text, special: draft.special, templates: draft.templates });
                 self.written.insert(key, (module, function.clone()));
                 (module, function)
             }

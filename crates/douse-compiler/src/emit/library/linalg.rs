@@ -94,7 +94,7 @@ pub(super) fn emit(writer: &mut Writer, step: &Library) -> Result<LibraryLaunche
     let mut arguments = Vec::new();
     for (name, view) in INPUTS.into_iter().zip(inputs) {
         passed.push(format!("[=](int64 i, int64 j) {{ return (double)load({name} + {}); }}", place(view, &["i", "j"])));
-        arguments.push(Argument { name, view, written: false });
+        arguments.push(Argument { name: name.into(), view, written: false });
     }
     passed.push("work".to_owned());
     if !failure.is_empty() {
@@ -112,7 +112,7 @@ pub(super) fn emit(writer: &mut Writer, step: &Library) -> Result<LibraryLaunche
             "[=]({coordinates}double value) {{ store({name} + {}, ({register})value); }}",
             place(view, own)
         ));
-        arguments.push(Argument { name, view, written: true });
+        arguments.push(Argument { name: name.into(), view, written: true });
     }
     let batch = Expr::product(leading);
     let blocks = batch.minimum(&Expr::int(BLOCKS));
@@ -135,6 +135,7 @@ pub(super) fn emit(writer: &mut Writer, step: &Library) -> Result<LibraryLaunche
         threads,
         shared: 0,
         scratch: true,
+        special: false,
     };
     let launch = if failure.is_empty() { writer.add(draft)? } else { writer.add_raising(draft)? };
     Ok(LibraryLaunches { launches: vec![launch], scratch: &(&blocks * &scratch) * 8, count: None })

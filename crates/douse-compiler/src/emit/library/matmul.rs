@@ -7,7 +7,8 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
-use super::product::{self, BLOCKS, Product, Put, Side};
+use super::product::{self, BLOCKS, Product, Side};
+use super::put::{Epilogue, Put};
 
 /// Those of products with few rows.
 const TEMPLATES: &[&str] =
@@ -16,8 +17,14 @@ const TEMPLATES: &[&str] =
 /// As many rows (or columns) or fewer make a product that is bound by reading the other operand.
 const THIN: i64 = 16;
 
-pub(super) fn emit(writer: &mut Writer, a: &View, b: &View, out: &View) -> Result<LibraryLaunches> {
-    let dtype = writer.dtype(out)?;
+pub(super) fn emit(
+    writer: &mut Writer,
+    a: &View,
+    b: &View,
+    out: &View,
+    epilogue: Option<&Epilogue>,
+) -> Result<LibraryLaunches> {
+    let dtype = writer.dtype(a)?;
     let (m, n, depth) = (nth_last(&out.sizes, 1)?, nth_last(&out.sizes, 0)?, nth_last(&a.sizes, 0)?);
     let leading = out.sizes.get(..out.sizes.len().saturating_sub(2)).unwrap_or_default();
     let (a_strides, b_strides) =
@@ -41,19 +48,14 @@ pub(super) fn emit(writer: &mut Writer, a: &View, b: &View, out: &View) -> Resul
     }
     let mut at = batch_at;
     at.extend(if turned { ["column", "row"] } else { ["row", "column"] }.map(str::to_owned));
-    let put = Put {
-        setup: String::new(),
-        place: format!("out + ({})", writer.place(out, &at)),
-        stride: Some(writer.size(nth_last(&out.strides, usize::from(turned))?)),
-        bias: None,
-    };
+    let along = at.iter().position(|at| at == "column");
+    let put = Put { setup: String::new(), at, along, out, bias: None, epilogue };
     let product = Product {
         name: "matmul",
         dtype,
         arguments: vec![
-            Argument { name: "a", view: a, written: false },
-            Argument { name: "b", view: b, written: false },
-            Argument { name: "out", view: out, written: true },
+            Argument { name: "a".into(), view: a, written: false },
+            Argument { name: "b".into(), view: b, written: false },
         ],
         sizes: vec![],
         batch: Expr::product(leading),
@@ -78,7 +80,7 @@ fn few(writer: &Writer, dtype: DType, rows: &Expr) -> bool {
 }
 
 fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
-    let Product { dtype, arguments, batch, rows, columns, depth, coordinates, operands, put, .. } = product;
+    let Product { dtype, mut arguments, batch, rows, columns, depth, coordinates, operands, put, .. } = product;
     let most_rows = writer.indexer.ranges.max(&rows).unwrap_or(THIN);
     let all_columns = (&batch * &columns).as_int().unwrap_or(0);
     let depth = depth.as_int().unwrap_or(1024);
@@ -98,18 +100,20 @@ fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
     let body = format!(
         "  int64 rest = blockIdx.x;\n  const int64 first = rest % {tiles_text} * {width};\n  rest /= {tiles_text};\n\
          {coordinates}{operands}{}  {template}(first, left, right, put);\n",
-        put.declare("row", "")
+        put.declare(writer, "row", "")?
     );
+    arguments.extend(put.arguments());
     let launch = writer.add(Draft {
         name: "matmul",
         templates: TEMPLATES,
         arguments,
-        sizes: vec![],
+        sizes: put.sizes(),
         body,
         grid: [&batch * &tiles, Expr::int(1), Expr::int(1)],
         threads: threads as u32,
         shared: 0,
         scratch: false,
+        special: put.special(),
     })?;
     Ok(one(launch))
 }

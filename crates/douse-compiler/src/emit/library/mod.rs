@@ -7,6 +7,7 @@ mod linalg;
 mod matmul;
 mod packed;
 mod product;
+mod put;
 mod search;
 mod segment;
 mod sort;
@@ -20,6 +21,7 @@ use douse_program::target::{LibraryLaunches, library_steps};
 use super::guard::Guards;
 use super::{Modules, names};
 use function::Writer;
+use put::Epilogue;
 
 /// The launches of every library step.
 ///
@@ -35,9 +37,15 @@ pub(super) fn emit(
     let mut writer = Writer::new(plan, ranges, arch, guards, modules);
     library_steps(plan)
         .into_iter()
-        .map(|step| match step {
-            Library::MatMul { a, b, out } => matmul::emit(&mut writer, a, b, out),
-            Library::Convolution(convolution) => convolution::emit(&mut writer, convolution),
+        .map(|step| match step.library {
+            Library::MatMul { a, b, out } => {
+                let epilogue = Epilogue::of(plan, &writer, step, out.buffer)?;
+                matmul::emit(&mut writer, a, b, out, epilogue.as_ref())
+            }
+            Library::Convolution(convolution) => {
+                let epilogue = Epilogue::of(plan, &writer, step, convolution.out.buffer)?;
+                convolution::emit(&mut writer, convolution, epilogue.as_ref())
+            }
             Library::Attention(attention) => attention::emit(&mut writer, attention),
             Library::Sort { input, values, indices, descending } => {
                 sort::emit(&mut writer, input, values, indices, *descending)

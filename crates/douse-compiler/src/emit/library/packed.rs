@@ -79,12 +79,12 @@ pub(super) fn emit(writer: &mut Writer, attention: &VarlenAttention) -> Result<L
         name: "packed_attention",
         templates: TEMPLATES,
         arguments: vec![
-            Argument { name: "query", view: query, written: false },
-            Argument { name: "key", view: key, written: false },
-            Argument { name: "value", view: value, written: false },
-            Argument { name: "cu_seq_q", view: cu_seq_q, written: false },
-            Argument { name: "cu_seq_k", view: cu_seq_k, written: false },
-            Argument { name: "out", view: out, written: true },
+            Argument { name: "query".into(), view: query, written: false },
+            Argument { name: "key".into(), view: key, written: false },
+            Argument { name: "value".into(), view: value, written: false },
+            Argument { name: "cu_seq_q".into(), view: cu_seq_q, written: false },
+            Argument { name: "cu_seq_k".into(), view: cu_seq_k, written: false },
+            Argument { name: "out".into(), view: out, written: true },
         ],
         sizes: vec![],
         body,
@@ -93,6 +93,7 @@ pub(super) fn emit(writer: &mut Writer, attention: &VarlenAttention) -> Result<L
         threads: THREADS,
         shared: 0,
         scratch: false,
+        special: false,
     })?;
     Ok(one(launch))
 }

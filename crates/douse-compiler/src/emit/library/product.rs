@@ -6,6 +6,7 @@ use douse_program::library::View;
 use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer};
+use super::put::Put;
 
 pub(super) const TEMPLATES: &[&str] = &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh")];
 const WARPGROUP_TEMPLATES: &[&str] =
@@ -39,41 +40,7 @@ pub(super) struct Product<'a> {
     pub coordinates: String,
     /// Statements that declare the loaders `left` and `right`.
     pub operands: String,
-    pub put: Put,
-}
-
-/// Where results go, as text.
-#[derive(Clone)]
-pub(super) struct Put {
-    /// Statements that the others need, of `rest`, `row` and `column`.
-    pub setup: String,
-    /// A pointer to the result.
-    pub place: String,
-    /// How far apart neighbours of a row lie; `None` where there is no one distance.
-    pub stride: Option<String>,
-    /// What is added to the result.
-    pub bias: Option<String>,
-}
-
-impl Put {
-    /// The declaration of `put`, where a row is called `row`, after `head`.
-    pub fn declare(&self, row: &str, head: &str) -> String {
-        let Put { setup, place, stride, bias } = self;
-        let function = |name: &str, value: &str| {
-            format!("  const auto {name} = [=](int64 {row}, int64 column) {{ {head}{setup} return {value}; }};\n")
-        };
-        let together = stride.is_some();
-        let stored = format!("stored<{together}>(place, {})", stride.as_deref().unwrap_or("0"));
-        let mut text = function("place", place);
-        match bias {
-            Some(bias) => {
-                text.push_str(&function("bias_at", bias));
-                text.push_str(&format!("  const auto put = biased(bias_at, {stored});\n"));
-            }
-            None => text.push_str(&format!("  const auto put = {stored};\n")),
-        }
-        text
-    }
+    pub put: Put<'a>,
 }
 
 /// One kind of tiles.
@@ -89,6 +56,8 @@ struct Tiles {
 
 /// Tiles of tensor cores: rows, columns, warps along each, blocks that should share a multiprocessor.
 const MMA_TILES: [(i64, i64, i64, i64, i64); 3] = [(128, 256, 2, 4, 1), (128, 128, 2, 2, 2), (64, 64, 2, 2, 3)];
+/// Elements between rows of results in shared memory, as in the template.
+const RESULTS_APART: i64 = 8;
 /// Stages that are worth having.
 const MOST_STAGES: i64 = 4;
 
@@ -105,7 +74,8 @@ fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
         };
         return if dtype == DType::F32 { vec![tile(128), tile(64)] } else { vec![tile(64)] };
     }
-    let tiles = MMA_TILES.map(|(rows, columns, warps_m, warps_n, blocks)| {
+    let limit = writer.shared_limit() - 1024;
+    let tiles = MMA_TILES.into_iter().map(|(rows, columns, warps_m, warps_n, blocks)| {
         let stage = (rows + columns) * STAGE * dtype.size() as i64;
         // What the driver keeps of each block's share.
         let share = writer.shared_limit() / blocks - 1024;
@@ -118,9 +88,11 @@ fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
                 (template, TEMPLATES, 32 * warps_m * warps_n)
             }
         };
-        Tiles { rows, columns, template, templates, threads, shared: stages * stage }
+        // Results pass through the same memory, in float32.
+        let results = rows * (columns + RESULTS_APART) * 4;
+        Tiles { rows, columns, template, templates, threads, shared: results.max(stages * stage) }
     });
-    tiles.into()
+    tiles.filter(|tiles| tiles.shared <= limit).collect()
 }
 
 pub(super) fn uses_tensor_cores(dtype: DType) -> bool {
@@ -156,7 +128,7 @@ fn choose(writer: &Writer, product: &Product) -> Result<(Tiles, i64)> {
 /// The launches of a product: one, or two where blocks share the depth.
 pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
     let (tiles, slices) = choose(writer, &product)?;
-    let Product { name, dtype, arguments, sizes, batch, rows, columns, depth, coordinates, operands, put, .. } =
+    let Product { name, dtype, mut arguments, sizes, batch, rows, columns, depth, coordinates, operands, put, .. } =
         product;
     let tile = |size: &Expr, tile: i64| size.ceil_div(&Expr::int(tile));
     let (tiles_m, tiles_n) = (tile(&rows, tiles.rows), tile(&columns, tiles.columns));
@@ -169,24 +141,27 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
         writer.size(&tiles_n)
     );
     let grid = &(&tiles_m * &tiles_n) * &batch;
+    let (all_sizes, special) = ([sizes.clone(), put.sizes()].concat(), put.special());
     let draft = |name, arguments, body, grid, threads, shared, scratch| Draft {
         name,
         templates: tiles.templates,
         arguments,
-        sizes: sizes.clone(),
+        sizes: all_sizes.clone(),
         body,
         grid,
         threads,
         shared,
         scratch,
+        special,
     };
     let (threads, shared) = (tiles.threads as u32, tiles.shared as u32);
     if slices == 1 {
         body.push_str(&format!(
             "{coordinates}{operands}{}  {}(tile_m, tile_n, 0, {depth_text}, left, right, put);\n",
-            put.declare("row", ""),
+            put.declare(writer, "row", "")?,
             tiles.template
         ));
+        arguments.extend(put.arguments());
         let grid = [grid, Expr::int(1), Expr::int(1)];
         let launch = writer.add(draft(name, arguments, body, grid, threads, shared, false))?;
         return Ok(super::one(launch));
@@ -211,14 +186,14 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     let head = format!("int64 rest = all / {rows_text}; const int64 row = all % {rows_text};\n{coordinates}");
     let sum = format!(
         "{}  sum_slices(blockIdx.x * {THREADS}ll + threadIdx.x, {}, {}, {columns_text}, static_cast<const {register} *>(scratch), put);\n",
-        put.declare("all", &head),
+        put.declare(writer, "all", &head)?,
         writer.size(&slices),
         writer.size(&all_rows),
     );
     let parts_grid = [grid, slices.clone(), Expr::int(1)];
     let sum_grid = [(&all_rows * &fours).ceil_div(&Expr::int(THREADS)), Expr::int(1), Expr::int(1)];
-    let parts = writer.add(draft(name, arguments.clone(), body, parts_grid, threads, shared, true))?;
-    let sum = writer.add(draft("sum_slices", arguments, sum, sum_grid, THREADS as u32, 0, true))?;
+    let parts = writer.add(draft(name, arguments, body, parts_grid, threads, shared, true))?;
+    let sum = writer.add(draft("sum_slices", put.arguments(), sum, sum_grid, THREADS as u32, 0, true))?;
     let bytes = &(&(&slices * &all_rows) * &columns) * dtype_size(register);
     Ok(LibraryLaunches { launches: vec![parts, sum], scratch: bytes, count: None })
 }

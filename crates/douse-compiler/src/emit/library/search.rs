@@ -40,8 +40,8 @@ pub(super) fn nonzero(writer: &mut Writer, mask: &View, out: &View, symbol: u32)
             name,
             templates: TEMPLATES,
             arguments: vec![
-                Argument { name: "mask", view: mask, written: false },
-                Argument { name: "out", view: out, written: true },
+                Argument { name: "mask".into(), view: mask, written: false },
+                Argument { name: "out".into(), view: out, written: true },
             ],
             sizes: vec![],
             body,
@@ -49,6 +49,7 @@ pub(super) fn nonzero(writer: &mut Writer, mask: &View, out: &View, symbol: u32)
             threads: THREADS,
             shared: 0,
             scratch: true,
+            special: false,
         })?);
     }
     Ok(LibraryLaunches { launches, scratch: Expr::int(8 * (1 + BLOCKS)), count: Some(symbol) })
@@ -81,9 +82,9 @@ pub(super) fn search_sorted(
         name: "search_sorted",
         templates: TEMPLATES,
         arguments: vec![
-            Argument { name: "sorted", view: sorted, written: false },
-            Argument { name: "values", view: values, written: false },
-            Argument { name: "out", view: out, written: true },
+            Argument { name: "sorted".into(), view: sorted, written: false },
+            Argument { name: "values".into(), view: values, written: false },
+            Argument { name: "out".into(), view: out, written: true },
         ],
         sizes: vec![],
         body,
@@ -91,6 +92,7 @@ pub(super) fn search_sorted(
         threads: THREADS,
         shared: 0,
         scratch: false,
+        special: false,
     })?;
     Ok(one(launch))
 }

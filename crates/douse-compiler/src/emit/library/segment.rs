@@ -88,9 +88,9 @@ pub(super) fn emit(
         name: "segment_reduce",
         templates: TEMPLATES,
         arguments: vec![
-            Argument { name: "src", view: src, written: false },
-            Argument { name: "offsets", view: offsets, written: false },
-            Argument { name: "out", view: out, written: true },
+            Argument { name: "src".into(), view: src, written: false },
+            Argument { name: "offsets".into(), view: offsets, written: false },
+            Argument { name: "out".into(), view: out, written: true },
         ],
         sizes: vec![],
         body,
@@ -99,6 +99,7 @@ pub(super) fn emit(
         threads: THREADS as u32,
         shared: 0,
         scratch: false,
+        special: false,
     })?;
     Ok(one(launch))
 }

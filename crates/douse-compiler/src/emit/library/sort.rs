@@ -50,9 +50,9 @@ struct Rows<'a> {
 impl<'a> Rows<'a> {
     fn arguments(&self) -> Vec<Argument<'a>> {
         vec![
-            Argument { name: "input", view: self.input, written: false },
-            Argument { name: "values", view: self.values, written: true },
-            Argument { name: "indices", view: self.indices, written: true },
+            Argument { name: "input".into(), view: self.input, written: false },
+            Argument { name: "values".into(), view: self.values, written: true },
+            Argument { name: "indices".into(), view: self.indices, written: true },
         ]
     }
 
@@ -98,6 +98,7 @@ impl<'a> Rows<'a> {
             threads,
             shared: 0,
             scratch: false,
+            special: false,
         })?;
         Ok(one(launch))
     }
@@ -134,6 +135,7 @@ impl<'a> Rows<'a> {
             threads: THREADS,
             shared: 0,
             scratch: true,
+            special: false,
         };
         let sum = format!("{memory}  Radix<Key>::sum({}, {tiles_text}, counts, totals);\n", writer.size(&pairs));
         let mut launches = Vec::new();

@@ -1,0 +1,113 @@
+//! What is computed from a product's result point by point: it can be done while the results are in registers, as the product's epilogue.
+//!
+//! A value is *at the points* of a product if it is computed element by element from the product's result and from what is there before the
+//! product. Where something else than such a value reads one, it is stored: so chains end there, and what reads it sees memory.
+
+use douse_core::sym::{Expr, Ranges};
+use douse_ir::{Graph, NodeId, Op, Value};
+
+use super::layout::{affine_move, row_major};
+
+#[derive(Debug)]
+pub struct Points {
+    /// For each value the result of the product at whose points it is computed.
+    of: Vec<Option<Value>>,
+    /// Ends of chains.
+    stored: Vec<bool>,
+}
+
+impl Points {
+    /// No value is at the points of any product.
+    pub fn none(graph: &Graph) -> Points {
+        let n = graph.values.len();
+        Points { of: vec![None; n], stored: vec![false; n] }
+    }
+
+    pub fn find(graph: &Graph, definitions: &[Option<NodeId>], ranges: &Ranges) -> Points {
+        let mut points = Points::none(graph);
+        let heights = heights(graph);
+        // The second time the ends are known, and what reads them is at no points for their sake.
+        for _ in 0..2 {
+            for (number, node) in graph.nodes.iter().enumerate() {
+                let at = points.node(graph, definitions, &heights, ranges, NodeId(number as u32));
+                if let (Some(result), true) = (node.results.first(), node.op.is_elementwise()) {
+                    points.of[result.0 as usize] = at;
+                }
+            }
+        }
+        points
+    }
+
+    /// The result of the product at whose points a value is computed.
+    pub fn of(&self, value: Value) -> Option<Value> {
+        self.of[value.0 as usize]
+    }
+
+    /// Whether the value must be stored: what reads it is not at the same points.
+    pub fn is_end(&self, value: Value) -> bool {
+        self.stored[value.0 as usize]
+    }
+
+    /// The points of an elementwise node's result; ends the chains that do not go on there.
+    fn node(
+        &mut self,
+        graph: &Graph,
+        definitions: &[Option<NodeId>],
+        heights: &[u32],
+        ranges: &Ranges,
+        id: NodeId,
+    ) -> Option<Value> {
+        let node = graph.node(id);
+        let goes_on = match &node.op {
+            Op::Move { .. } => is_reshape(graph, id, ranges),
+            op => op.is_elementwise(),
+        };
+        let origin = |points: &Points, operand: Value| match definitions[operand.0 as usize] {
+            Some(by) if is_product(&graph.node(by).op) => Some((by, operand)),
+            _ if points.is_end(operand) => None,
+            _ => points.of(operand).and_then(|result| Some((definitions[result.0 as usize]?, result))),
+        };
+        let latest = node.operands.iter().filter_map(|o| origin(self, *o)).max_by_key(|(by, _)| by.0);
+        let latest = latest.filter(|(by, result)| {
+            let others = node.operands.iter().filter(|o| origin(self, **o).map(|(_, r)| r) != Some(*result));
+            goes_on && others.into_iter().all(|o| heights[o.0 as usize] < by.0)
+        });
+        for operand in &node.operands {
+            let carried = origin(self, *operand).map(|(_, result)| result) == latest.map(|(_, result)| result);
+            if !carried && self.of(*operand).is_some() {
+                self.stored[operand.0 as usize] = true;
+            }
+        }
+        latest.map(|(_, result)| result)
+    }
+}
+
+fn is_product(op: &Op) -> bool {
+    matches!(op, Op::MatMul | Op::Convolution(_))
+}
+
+/// For each value the last node, of those that are not elementwise, that it is computed from.
+fn heights(graph: &Graph) -> Vec<u32> {
+    let mut heights = vec![0; graph.values.len()];
+    // Nodes are numbered in the order they were built, so operands come first.
+    for (number, node) in graph.nodes.iter().enumerate() {
+        let height = match &node.op {
+            // There before any step.
+            Op::Input(_) | Op::State(_) | Op::Constant(_) => 0,
+            op if op.is_elementwise() => node.operands.iter().map(|o| heights[o.0 as usize]).max().unwrap_or(0),
+            _ => number as u32,
+        };
+        node.results.iter().for_each(|r| heights[r.0 as usize] = height);
+    }
+    heights
+}
+
+/// Whether a move keeps all elements in their row-major order.
+fn is_reshape(graph: &Graph, id: NodeId, ranges: &Ranges) -> bool {
+    let node = graph.node(id);
+    let (Some(data), Some(result)) = (node.operands.first(), node.results.first()) else { return false };
+    let (from, to) = (graph.shape(*data), graph.shape(*result));
+    let Some((offset, strides)) = affine_move(graph, id, &row_major(from), ranges) else { return false };
+    let kept = strides.iter().zip(row_major(to)).zip(to).all(|((own, wanted), size)| size.is_int(1) || *own == wanted);
+    offset.is_int(0) && kept && Expr::product(from) == Expr::product(to)
+}
