@@ -78,7 +78,8 @@ impl Vectors {
         };
         // A short loop would leave threads idle, and one that does not divide most of a thread.
         if let Some(size) = size.as_int() {
-            let all = Expr::product(&stage.inner).as_int().unwrap_or(size);
+            let all = if stage.inner.is_empty() { None } else { Expr::product(&stage.inner).as_int() };
+            let all = all.unwrap_or(size);
             let wasteful = |width: i64| all < threads * width || size % width != 0 && size < 4 * width;
             while vectors.width > 1 && wasteful(i64::from(vectors.width)) {
                 vectors.width /= 2;

@@ -36,7 +36,7 @@ fn joined(module: &Module) -> Vec<NodeId> {
             elsewhere[operand.0 as usize] |= !kernel;
         }
     }
-    module.roots().into_iter().for_each(|root| elsewhere[root.0 as usize] = true);
+    module.roots().for_each(|root| elsewhere[root.0 as usize] = true);
     results(module, &module.body, &mut elsewhere);
     let suits = |node: &Node| {
         let result = node.results.first().map_or(usize::MAX, |r| r.0 as usize);
