@@ -55,6 +55,8 @@ pub(super) enum Acting {
     FirstOfAll,
     /// Nobody: it was done before.
     Nobody,
+    /// Every lane for itself, and elements that several change at once in any order: the result is the same.
+    Atomic,
 }
 
 /// Writes one stage's body.
@@ -64,6 +66,8 @@ pub(super) struct Body<'a> {
     pub indexer: Indexer,
     pub needs: &'a mut Needs,
     pub out: &'a mut Text,
+    /// Checks that fail are noted in `fault`, so that no loads wait for them.
+    pub faults: bool,
 }
 
 impl Body<'_> {
@@ -170,7 +174,8 @@ impl Body<'_> {
             }
             Op::Check { index, size, wrap, guard, message } => {
                 self.needs.flag = true;
-                let check = format!("check<{wrap}>(flag, r{index}, {}, {message})", self.indexer.wide(size));
+                let flag = if self.faults { "fault" } else { "flag" };
+                let check = format!("check<{wrap}>({flag}, r{index}, {}, {message})", self.indexer.wide(size));
                 match guard {
                     None => check,
                     Some(guard) => format!("r{guard} ? {check} : 0ll"),
@@ -253,7 +258,8 @@ impl Body<'_> {
                         None => format!("store(a{param} + {at}, r{value});"),
                         Some(op) => {
                             let op = names::one_by_one(*op, self.param(*param)?)?;
-                            format!("update<{op}>(a{param} + {at}, r{value});")
+                            let update = if acting == Acting::Atomic { "atomic_update" } else { "update" };
+                            format!("{update}<{op}>(a{param} + {at}, r{value});")
                         }
                     };
                     self.act(*guard, acting, line);
@@ -316,7 +322,7 @@ impl Body<'_> {
     fn act(&mut self, guard: Option<Reg>, acting: Acting, line: String) {
         let mut conditions: Vec<String> = guard.iter().map(|g| format!("r{g}")).collect();
         match acting {
-            Acting::All => {}
+            Acting::All | Acting::Atomic => {}
             Acting::First => conditions.push("Lanes::lane() == 0".to_owned()),
             Acting::FirstOfAll => conditions.push("part == 0 && Lanes::lane() == 0".to_owned()),
             Acting::Nobody => return,

@@ -12,7 +12,7 @@ use super::names;
 use super::row::Row;
 use super::split::{Part, Split};
 use super::strategy::{self, Lanes, Strategy};
-use super::vector::Vectors;
+use super::vector::{Vectors, is_aligned};
 
 /// A kernel's functions, in the order in which they are launched.
 pub(super) struct EmittedKernel {
@@ -29,12 +29,18 @@ pub(super) struct EmittedFunction {
     pub special: bool,
 }
 
-/// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at. A guarded
-/// one does nothing where the error flag is raised.
+/// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at,
+/// `only_read` those in whose memory it writes nothing. A guarded one does nothing where the error flag is raised.
 ///
 /// # Errors
 /// `Internal` for a kernel that is not well formed.
-pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, private: &[u32], guarded: bool) -> Result<EmittedKernel> {
+pub(super) fn emit(
+    kernel: &Kernel,
+    ranges: &Ranges,
+    private: &[u32],
+    only_read: &[u32],
+    guarded: bool,
+) -> Result<EmittedKernel> {
     let strategy = Strategy::of(kernel, ranges);
     let writer = || {
         let mut writer = Writer {
@@ -46,6 +52,7 @@ pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, private: &[u32], guarded: b
             row: None,
             split: None,
             private,
+            only_read,
         };
         writer.out.line("{");
         if guarded {
@@ -100,6 +107,7 @@ pub(super) struct Writer<'a> {
     /// How blocks share an outer point, where they do.
     pub split: Option<Split>,
     private: &'a [u32],
+    only_read: &'a [u32],
 }
 
 /// So many values a lane are added up plainly: with the tree of the lanes above them that is as exact as sums in pairs.
@@ -110,13 +118,14 @@ const THREADS: u32 = 256;
 impl Writer<'_> {
     fn finish(mut self, suffix: &str, blocks: Expr, threads: u32, guarded: bool) -> EmittedFunction {
         self.out.line("}");
-        let Writer { kernel, needs, out, .. } = self;
+        let Writer { kernel, needs, out, only_read, .. } = self;
         let symbols: Vec<u32> = kernel.symbols().into_iter().collect();
         let function = names::function(&kernel.name) + suffix;
         let mut arguments = Vec::new();
         for (i, param) in kernel.params.iter().enumerate() {
             let constant = if param.access == Access::Read { "const " } else { "" };
-            arguments.push(format!("{constant}{} *a{i}", names::element(param.dtype).unwrap_or("void")));
+            let restrict = if only_read.contains(&(i as u32)) { "__restrict__ " } else { "" };
+            arguments.push(format!("{constant}{} *{restrict}a{i}", names::element(param.dtype).unwrap_or("void")));
         }
         arguments.extend(symbols.iter().map(|s| format!("int64 s{s}")));
         if needs.scratch {
@@ -220,7 +229,7 @@ impl Writer<'_> {
 
     pub fn body<'b>(&'b mut self, stage: &'b Stage) -> Body<'b> {
         let indexer = self.indexer(stage);
-        Body { kernel: self.kernel, stage, indexer, needs: &mut self.needs, out: &mut self.out }
+        Body { kernel: self.kernel, stage, indexer, needs: &mut self.needs, out: &mut self.out, faults: false }
     }
 
     /// The body and effects of a stage for the points that `declare` has begun.
@@ -253,6 +262,9 @@ impl Writer<'_> {
                 let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));
                 let value = match held {
                     Some((held, _)) => format!("held{held}[n]"),
+                    None if whole && is_aligned(index, *last, points) => {
+                        format!("load_aligned<{points}>(a{param} + {})", body.parenthesised(index))
+                    }
                     None => format!("load_vector<{points}>(a{param} + {}, {count})", body.parenthesised(index)),
                 };
                 body.out.line(format!("const auto v{number} = {value};"));
@@ -295,7 +307,10 @@ impl Writer<'_> {
                 }
                 // Its registers belong to single points, and no vector's index mentions any.
                 let at = body.parenthesised(index);
-                body.out.line(format!("store_vector(a{param} + {at}, p{number}, {count});"));
+                body.out.line(match whole && is_aligned(index, *last, points) {
+                    true => format!("store_aligned(a{param} + {at}, p{number});"),
+                    false => format!("store_vector(a{param} + {at}, p{number}, {count});"),
+                });
             }
         }
         Ok(())
@@ -317,7 +332,8 @@ impl Writer<'_> {
         self.declare_locals()?;
         for stage in &kernel.stages {
             self.out.line("{");
-            self.points(stage, &loops, &vectors, Acting::All)?;
+            let acting = if kernel.ordered { Acting::Atomic } else { Acting::All };
+            self.points(stage, &loops, &vectors, acting)?;
             self.out.line("}");
         }
         Ok((count.ceil_div(&Expr::int(i64::from(THREADS))), THREADS))

@@ -117,7 +117,7 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let ranges = bounds::ranges(plan);
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
-    let (private, guards) = (private::params(plan), Guards::of(plan));
+    let (private, only_read, guards) = (private::params(plan), private::only_read(plan), Guards::of(plan));
     let launched = launched(plan);
     for (number, kernel) in plan.kernels.iter().enumerate() {
         if !launched.contains(&number) {
@@ -125,7 +125,8 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
             continue;
         }
         let private = private.get(number).map_or(&[][..], Vec::as_slice);
-        let emitted = kernel::emit(kernel, &ranges, private, guards.kernel(number))?;
+        let only_read = only_read.get(number).map_or(&[][..], Vec::as_slice);
+        let emitted = kernel::emit(kernel, &ranges, private, only_read, guards.kernel(number))?;
         let launches = emitted.functions.into_iter().map(|EmittedFunction { text, special, launch }| {
             let module = modules.add(Function { text, special, templates: &[] });
             Launch { module, ..launch }

@@ -4,6 +4,7 @@ use douse_core::sym::Expr;
 use douse_core::{Error, Result};
 use douse_program::kernel::{Effect, Stage};
 
+use super::index::Width;
 use super::kernel::Writer;
 use super::vector::Vectors;
 use super::{names, strategy};
@@ -19,7 +20,13 @@ struct Change {
     param: u32,
     register: &'static str,
     place: &'static str,
+    /// Bytes of both.
+    bytes: u32,
 }
+
+/// Rows of 32 points of a tile, and bytes of shared memory for tiles.
+const ROWS: u32 = 4;
+const SHARED: u32 = 40 << 10;
 
 impl Writer<'_> {
     /// A thread takes a point of the parallel loops, and the others one by one.
@@ -44,8 +51,8 @@ impl Writer<'_> {
         Ok((count.ceil_div(&Expr::int(i64::from(THREADS))), THREADS))
     }
 
-    /// A block takes `columns` points of the parallel loops. Its threads compute 32 points of the other loops for each, and leave what they
-    /// change in shared memory; then each warp makes the changes of one column, of which those of one element stand in order. While it
+    /// A block takes `columns` points of the parallel loops. Its threads compute a tile of points of the other loops for each, and leave what
+    /// they change in shared memory; then each warp makes the changes of one column, of which those of one element stand in order. While it
     /// waits for the elements, the next points are on their way.
     pub fn in_order(&mut self, parallel: &[usize], columns: u32, owners: u32) -> Result<(Expr, u32)> {
         let [stage] = self.kernel.stages.as_slice() else {
@@ -56,10 +63,13 @@ impl Writer<'_> {
         let changes = self.changes(stage)?;
         let indexer = self.outer_indexer();
         let (total, steps) = (indexer.wide(&count), indexer.wide(&steps));
+        // Neighbours in two directions lie in banks of their own.
+        let pitch = |rows: u32| 32 * rows + 32 / columns;
+        let bytes = changes.iter().map(|change| change.bytes).sum::<u32>() * 2 * columns;
+        let rows = if bytes * pitch(ROWS) <= SHARED { ROWS } else { 1 };
+        let (tile, pitch) = (32 * rows, pitch(rows));
         self.out.line(format!("const int row = threadIdx.x / {columns}, column = threadIdx.x % {columns};"));
         self.out.line("const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;");
-        // So that neighbours in two directions lie in banks of their own.
-        let pitch = 32 + 32 / columns;
         for Change { effect, register, place, .. } in &changes {
             self.out.line(format!("__shared__ {place} places{effect}[2][{columns}][{pitch}];"));
             self.out.line(format!("__shared__ {register} values{effect}[2][{columns}][{pitch}];"));
@@ -69,49 +79,59 @@ impl Writer<'_> {
         }
         self.out.line(format!("const int64 point = blockIdx.x / {owners}u * {columns}ll + column;"));
         self.out.line(format!("const int64 p = smaller<int64>(point, {total} - 1);"));
+        self.out.line(format!("const int64 steps = {steps}, end = steps > 0 ? steps + {tile} : 0;"));
         self.declare(&apart, "p", 1);
-        self.out.line(format!("for (int64 base = 0; base < {steps} + 32; base += 32) {{"));
+        self.out.line(format!("for (int64 base = 0; base < end; base += {tile}) {{"));
         for Change { effect, register, place, .. } in &changes {
-            self.out.line(format!("{place} place{effect} = -1;"));
-            self.out.line(format!("{register} value{effect} = 0;"));
+            self.out.line(format!("{place} place{effect}[{rows}];"));
+            self.out.line(format!("{register} value{effect}[{rows}];"));
         }
-        self.out.line("const int64 step = base + row;");
-        self.out.line(format!("if (point < {total} && step < {steps}) {{"));
+        self.out.line("Fault fault;");
+        self.out.line("#pragma unroll");
+        self.out.line(format!("for (int n = 0; n < {rows}; ++n) {{"));
+        // Without branches, all loads are under way at once: beyond the end, the last point stands in.
+        self.out.line("const int64 wanted = base + n * 32 + row, step = smaller<int64>(wanted, steps - 1);");
+        self.out.line(format!("const bool there = point < {total} && wanted < steps;"));
         self.declare(&steps_loops, "step", 1);
         self.declare_locals()?;
         let mut body = self.body(stage);
+        body.faults = true;
         body.instructions(&Vectors::none())?;
         for (effect, written) in stage.effects.iter().enumerate() {
             match written {
                 Effect::Update { index, value, guard, .. } | Effect::Store { index, value, guard, .. } => {
-                    let mut conditions: Vec<String> = guard.iter().map(|g| format!("r{g}")).collect();
+                    let mut conditions = vec!["there".to_owned()];
+                    conditions.extend(guard.iter().map(|g| format!("r{g}")));
                     if owners > 1 {
                         conditions.push(format!("owner_of<{owners}>({}) == owner", body.indexer.wide(index)));
                     }
-                    let condition = match conditions.as_slice() {
-                        [] => String::new(),
-                        all => format!("if ({}) ", all.join(" && ")),
-                    };
-                    let place = body.indexer.write(index);
-                    body.out.line(format!("{condition}place{effect} = {place};"));
-                    body.out.line(format!("value{effect} = r{value};"));
+                    let place = body.parenthesised(index);
+                    body.out.line(format!("place{effect}[n] = {} ? {place} : -1;", conditions.join(" && ")));
+                    body.out.line(format!("value{effect}[n] = r{value};"));
                 }
                 other => body.other_effect(other),
             }
         }
         self.out.line("}");
-        self.out.line("const int turn = base / 32 % 2;");
+        if self.needs.flag {
+            self.out.line("fault.raise_in(flag);");
+        }
+        self.out.line(format!("const int turn = base / {tile} % 2;"));
         self.out.line("if (base > 0) {");
+        self.out.line(format!("for (int n = 0; n < {tile}; n += 32) {{"));
         for Change { effect, function, param, .. } in &changes {
-            self.out.line(format!(
-                "{function}(a{param}, places{effect}[1 - turn][warp][lane], values{effect}[1 - turn][warp]);"
-            ));
+            let [place, value] = ["places", "values"].map(|name| format!("{name}{effect}[1 - turn][warp] + n"));
+            self.out.line(format!("{function}(a{param}, ({place})[lane], {value});"));
         }
         self.out.line("}");
+        self.out.line("}");
+        self.out.line("#pragma unroll");
+        self.out.line(format!("for (int n = 0; n < {rows}; ++n) {{"));
         for Change { effect, .. } in &changes {
-            self.out.line(format!("places{effect}[turn][column][row] = place{effect};"));
-            self.out.line(format!("values{effect}[turn][column][row] = value{effect};"));
+            self.out.line(format!("places{effect}[turn][column][n * 32 + row] = place{effect}[n];"));
+            self.out.line(format!("values{effect}[turn][column][n * 32 + row] = value{effect}[n];"));
         }
+        self.out.line("}");
         self.out.line("__syncthreads();");
         self.out.line("}");
         let blocks = &count.ceil_div(&Expr::int(i64::from(columns))) * i64::from(owners);
@@ -138,8 +158,9 @@ impl Writer<'_> {
                 None => "set_in_order".to_owned(),
                 Some(op) => format!("update_in_order<{}>", names::one_by_one(op, dtype)?),
             };
-            let (register, place) = (names::register(dtype)?, body.indexer.width(index).name());
-            changes.push(Change { effect, function, param, register, place });
+            let (register, width) = (names::register(dtype)?, body.indexer.width(index));
+            let bytes = (dtype.size() as u32).max(4) + if width == Width::Wide { 8 } else { 4 };
+            changes.push(Change { effect, function, param, register, place: width.name(), bytes });
         }
         Ok(changes)
     }

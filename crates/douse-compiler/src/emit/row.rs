@@ -8,7 +8,7 @@ use douse_program::kernel::{Access, Effect, Kernel, Op, Stage};
 use super::kernel::Writer;
 use super::names;
 use super::strategy::{self, Lanes};
-use super::vector::Vectors;
+use super::vector::{Vectors, is_aligned};
 
 /// The row of an outer point: the points of the inner loops that several stages share.
 #[derive(Clone, Debug)]
@@ -151,11 +151,14 @@ fn touches(kernel: &Kernel, param: u32) -> usize {
 impl Writer<'_> {
     /// Begins a step of the loop over the row, which is written out.
     pub fn begin_step(&mut self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors, steps: i64) {
-        let count = self.indexer(stage).write(&strategy::count(inner, vectors.points()));
+        let all = strategy::count(inner, vectors.points());
+        let count = self.indexer(stage).write(&all);
         self.out.line("#pragma unroll");
         self.out.line(format!("for (int n = 0; n < {steps}; ++n) {{"));
         self.out.line("const int q = Lanes::lane() + n * Lanes::COUNT;");
-        self.out.line(format!("if (q >= {count}) break;"));
+        if all.as_int() != Some(steps * self.lanes.count()) {
+            self.out.line(format!("if (q >= {count}) break;"));
+        }
         self.declare(inner, "q", vectors.points());
     }
 
@@ -180,7 +183,11 @@ impl Writer<'_> {
         let count = format!("(int)smaller<int64>({points}, {} - first)", indexer.write(size));
         for (held, value) in row.values.iter().enumerate().filter(|(_, value)| !value.made) {
             let (param, at) = (value.param, indexer.write(&value.index));
-            self.out.line(format!("held{held}[n] = load_vector<{points}>(a{param} + ({at}), {count});"));
+            let whole = size.as_int().is_some_and(|size| size % points == 0);
+            self.out.line(match whole && is_aligned(&value.index, *last, points) {
+                true => format!("held{held}[n] = load_aligned<{points}>(a{param} + ({at}));"),
+                false => format!("held{held}[n] = load_vector<{points}>(a{param} + ({at}), {count});"),
+            });
         }
         self.out.line("}");
         self.row = Some(row);

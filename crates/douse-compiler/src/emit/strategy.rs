@@ -1,5 +1,7 @@
 //! How the points of a kernel are shared among threads.
 
+use douse_core::DType;
+use douse_core::pointwise::Combine;
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_program::kernel::{Effect, Kernel, Op, Stage};
 
@@ -92,6 +94,9 @@ impl Strategy {
             let steps = Expr::product(steps.filter_map(|k| kernel.outer.get(k)));
             if !shareable(kernel) || ranges.max(&steps).is_some_and(|most| most <= FEW) {
                 return Strategy::OneByOne { parallel };
+            }
+            if commutes(kernel) {
+                return Strategy::Pointwise;
             }
             let points = points.as_int().unwrap_or(WARPS).max(1);
             let columns = (points.min(COLUMNS) as u64).next_power_of_two() as u32;
@@ -225,6 +230,20 @@ fn shareable(kernel: &Kernel) -> bool {
     let effects =
         stage.effects.iter().all(|e| matches!(e, Effect::Update { .. } | Effect::Store { .. } | Effect::Assert { .. }));
     stage.inner.is_empty() && effects && !loads_written
+}
+
+/// Whether the changes that an ordered kernel makes come to the same bits in any order, and there are atomic operations for them.
+fn commutes(kernel: &Kernel) -> bool {
+    let commutes = |effect: &Effect| match effect {
+        Effect::Update { op: Some(op), param, .. } => match kernel.params.get(*param as usize).map(|p| p.dtype) {
+            Some(DType::I32 | DType::I64) => matches!(op, Combine::Sum | Combine::Min | Combine::Max),
+            Some(DType::F32 | DType::F64) => matches!(op, Combine::Min | Combine::Max),
+            _ => false,
+        },
+        Effect::Assert { .. } => true,
+        _ => false,
+    };
+    kernel.stages.iter().flat_map(|stage| &stage.effects).all(commutes)
 }
 
 /// The elements that an effect changes.

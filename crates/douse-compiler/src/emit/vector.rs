@@ -171,3 +171,10 @@ fn is_contiguous(index: &Expr, number: usize) -> bool {
     let affine = index.affine(Symbol::Loop(number as u32));
     affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(|s| matches!(s, Symbol::Value(_))))
 }
+
+/// Whether an index stands at a multiple of `points` wherever the loop's variable does.
+pub(super) fn is_aligned(index: &Expr, number: usize, points: i64) -> bool {
+    let rest = index.substitute(&|s| (s == Symbol::Loop(number as u32)).then(|| Expr::int(0)));
+    let multiple = |expr: &Expr| expr.modulo(&Expr::int(points)).is_int(0);
+    rest.constant() % points == 0 && rest.terms().iter().all(|term| multiple(&term.to_expr()))
+}

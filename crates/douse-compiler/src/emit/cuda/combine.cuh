@@ -290,3 +290,33 @@ template <class Op, int WARPS> struct Across<Op, ColumnLanes<WARPS> > {
     return others;
   }
 };
+
+// Changes that come to the same bits in any order.
+template <class Op> struct Atomic;
+template <> struct Atomic<PlainSum<int32> > { static DEVICE void update(int32 *p, int32 x) { atomicAdd((uint32 *)p, (uint32)x); } };
+template <> struct Atomic<PlainSum<int64> > { static DEVICE void update(int64 *p, int64 x) { atomicAdd((uint64 *)p, (uint64)x); } };
+#define ATOMIC_EXTREME(T) \
+  template <> struct Atomic<Max<T> > { static DEVICE void update(T *p, T x) { if (x > *p) atomicMax(p, x); } };  \
+  template <> struct Atomic<Min<T> > { static DEVICE void update(T *p, T x) { if (x < *p) atomicMin(p, x); } };
+ATOMIC_EXTREME(int32) ATOMIC_EXTREME(int64)
+// Floats of one sign are in the order of their bits, those below 0 turned around. NaN comes as the bits that win; once there, it stays.
+#define ATOMIC_FLOAT(T, S, U, AS, NAN_BITS, SIGN)                                              \
+  template <> struct Atomic<Max<T> > {                                                        \
+    static DEVICE void update(T *p, T x) {                                                    \
+      const T old = *p;                                                                       \
+      if (old != old || x <= old) return;                                                     \
+      const S bits = x != x ? (S)NAN_BITS : AS(x);                                            \
+      if (bits >= 0) atomicMax((S *)p, bits); else atomicMin((U *)p, (U)bits);                \
+    }                                                                                         \
+  };                                                                                          \
+  template <> struct Atomic<Min<T> > {                                                        \
+    static DEVICE void update(T *p, T x) {                                                    \
+      const T old = *p;                                                                       \
+      if (old != old || x >= old) return;                                                     \
+      const S bits = x != x ? (S)(NAN_BITS | SIGN) : AS(x);                                   \
+      if (bits >= 0) atomicMin((S *)p, bits); else atomicMax((U *)p, (U)bits);                \
+    }                                                                                         \
+  };
+ATOMIC_FLOAT(float, int32, uint32, __float_as_int, 0x7fffffff, 0x80000000)
+ATOMIC_FLOAT(double, int64, uint64, __double_as_longlong, 0x7fffffffffffffffll, 0x8000000000000000ull)
+template <class Op, class T> DEVICE void atomic_update(T *p, T x) { Atomic<Op>::update(p, x); }

@@ -182,28 +182,28 @@ template <class T> DEVICE float next_after_16(float x, float to) {
   return to_float(T{bits});
 }
 
-// x Phi(x), the error linear unit, as x * 0.5 * (1 + erf(x / sqrt 2)) and not less exact. Phi(-t) is 2 to a polynomial (near minimax, for
-// t up to 5.6, by `scripts/fit_polynomials.py`; beyond, it only falls on); SHORT: within 5e-6, for results of 16 bits.
+// x Phi(x), the error linear unit, as x * 0.5 * (1 + erf(x / sqrt 2)) and not less exact. Phi(-t) is 2 to a polynomial
+// (`scripts/fit_polynomials.py`, for t up to 5.6, beyond which it only falls on); SHORT: within 7e-6, for results of 16 bits.
 template <bool SHORT> DEVICE float gelu(float x) {
   const float t = fabsf(x);
   float p;
   if (SHORT) {
-    p = fmaf(-1.7603046e-06f, t, 6.000154e-05f);
-    p = fmaf(p, t, -0.0009170401f);
-    p = fmaf(p, t, 0.008451055f);
+    p = fmaf(-1.7602991e-06f, t, 6.0001446e-05f);
+    p = fmaf(p, t, -0.0009170396f);
+    p = fmaf(p, t, 0.008451054f);
     p = fmaf(p, t, -0.05383549f);
     p = fmaf(p, t, -0.45859793f);
     p = fmaf(p, t, -1.1511941f);
   } else {
-    p = fmaf(-2.545137e-08f, t, 7.6742333e-07f);
-    p = fmaf(p, t, -9.944763e-06f);
-    p = fmaf(p, t, 7.031641e-05f);
-    p = fmaf(p, t, -0.00025819358f);
-    p = fmaf(p, t, -4.436247e-05f);
-    p = fmaf(p, t, 0.006999566f);
-    p = fmaf(p, t, -0.05247475f);
-    p = fmaf(p, t, -0.45921093f);
-    p = fmaf(p, t, -1.1511052f);
+    p = fmaf(-2.4519881e-08f, t, 7.4265535e-07f);
+    p = fmaf(p, t, -9.66729e-06f);
+    p = fmaf(p, t, 6.861454e-05f);
+    p = fmaf(p, t, -0.00025197805f);
+    p = fmaf(p, t, -5.8131012e-05f);
+    p = fmaf(p, t, 0.0070176027f);
+    p = fmaf(p, t, -0.052487724f);
+    p = fmaf(p, t, -0.45920655f);
+    p = fmaf(p, t, -1.1511056f);
   }
   p = fmaf(p, t, -1.0f);
 #ifdef __CUDA_ARCH__

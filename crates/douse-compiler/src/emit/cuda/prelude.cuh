@@ -291,6 +291,21 @@ template <int N, class T> DEVICE Vector<T, N> load_vector(const T *p, int count)
   }
   return u.v;
 }
+// The same where all elements are there, at a place that is aligned for them: buffers begin so.
+template <int N, class T> DEVICE Vector<T, N> load_aligned(const T *p) {
+  typedef Access<T, N> A;
+  union { Vector<T, N> v; typename A::Type chunk[A::COUNT]; } u;
+#pragma unroll
+  for (int i = 0; i < A::COUNT; ++i) u.chunk[i] = reinterpret_cast<const typename A::Type *>(p)[i];
+  return u.v;
+}
+template <class T, int N> DEVICE void store_aligned(T *p, const Vector<T, N> &v) {
+  typedef Access<T, N> A;
+  union { Vector<T, N> v; typename A::Type chunk[A::COUNT]; } u;
+  u.v = v;
+#pragma unroll
+  for (int i = 0; i < A::COUNT; ++i) reinterpret_cast<typename A::Type *>(p)[i] = u.chunk[i];
+}
 // The same at an aligned place: all elements or zeros.
 template <int N, class T> DEVICE Vector<T, N> load_whole(const T *p, bool there) {
   typedef Access<T, N> A;
@@ -359,6 +374,24 @@ template <bool WRAP> DEVICE int64 check(ErrorFlag *flag, int64 index, int64 size
   if (wrapped >= 0 && wrapped < size) return wrapped;
   raise(flag, 1, message, index, size);
   return 0;
+}
+
+// The first check of a thread that failed, to be raised when all of its loads are under way.
+struct Fault {
+  int message;
+  int64 value, size;
+  DEVICE Fault() : message(-1), value(0), size(0) {}
+  DEVICE void raise_in(ErrorFlag *flag) const {
+    if (message >= 0) raise(flag, 1, message, value, size);
+  }
+};
+template <bool WRAP> DEVICE int64 check(Fault &fault, int64 index, int64 size, int message) {
+  int64 wrapped = WRAP && index < 0 ? index + size : index;
+  const bool good = wrapped >= 0 && wrapped < size, first = !good && fault.message < 0;
+  fault.message = first ? message : fault.message;
+  fault.value = first ? index : fault.value;
+  fault.size = first ? size : fault.size;
+  return good ? wrapped : 0;
 }
 
 // ---- Random numbers ------------------------------------------------------------------------------------------------------

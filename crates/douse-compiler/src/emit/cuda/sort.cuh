@@ -78,12 +78,29 @@ template <bool RIGHT, class R, class At> DEVICE int64 search_sorted(int64 n, R v
   return low;
 }
 
-// Compaction in two launches of BLOCKS blocks of 256 threads, each with its share of the elements: counts, then places. counts[0] becomes
-// the number of all, counts[1 + b] block b's.
+// Compaction in two launches of BLOCKS blocks of 256 threads, each with its share of the elements, of which threads take 8 neighbours at a
+// time: counts, then places. counts[0] becomes the number of all, counts[1 + b] block b's.
+struct Shares {
+  static const int ITEMS = 8, STEP = 256 * ITEMS;
+  int64 start, end;
+  DEVICE Shares(int64 n, int blocks) {
+    const int64 share = (n + blocks - 1) / blocks;
+    start = smaller<int64>(blockIdx.x * share, n);
+    end = smaller<int64>(start + share, n);
+  }
+  // The elements of a thread that are set, as bits.
+  template <class Mask> DEVICE uint32 set(int64 first, Mask mask) const {
+    uint32 bits = 0;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) bits |= (uint32)(first + k < end && mask(first + k)) << k;
+    return bits;
+  }
+};
 template <int BLOCKS, class Mask> DEVICE void count_true(int64 n, Mask mask, int64 *counts) {
-  int64 share = (n + BLOCKS - 1) / BLOCKS, start = blockIdx.x * share, end = smaller(start + share, n);
+  const Shares shares(n, BLOCKS);
   int64 count = 0;
-  for (int64 i = start + threadIdx.x; i < end; i += 256) count += mask(i);
+  for (int64 first = shares.start + threadIdx.x * Shares::ITEMS; first < shares.end; first += Shares::STEP)
+    count += __popc(shares.set(first, mask));
   count = Across<PlainSum<int64>, BlockLanes<256> >::reduce(count);
   if (threadIdx.x == 0) counts[1 + blockIdx.x] = count;
 }
@@ -97,12 +114,13 @@ template <int BLOCKS, class Mask, class Out> DEVICE void place_true(int64 n, Mas
   before = Block::reduce(before);
   all = Block::reduce(all);
   if (blockIdx.x == 0 && threadIdx.x == 0) counts[0] = all;
-  int64 share = (n + BLOCKS - 1) / BLOCKS, start = blockIdx.x * share, end = smaller(start + share, n);
-  for (int64 base = start; base < end; base += 256) {
-    int64 i = base + threadIdx.x;
-    bool set = i < end && mask(i);
-    int64 place = Block::scan(set ? 1 : 0);
-    if (set) out(before + place - 1, i);
-    before += Block::last(place);
+  const Shares shares(n, BLOCKS);
+  for (int64 base = shares.start; base < shares.end; base += Shares::STEP) {
+    const int64 first = base + threadIdx.x * Shares::ITEMS;
+    uint32 bits = shares.set(first, mask);
+    int64 total;
+    int64 place = before + Block::before(__popc(bits), total);
+    before += total;
+    for (; bits != 0; bits &= bits - 1) out(place++, first + __ffs(bits) - 1);
   }
 }

@@ -122,8 +122,14 @@ impl<'a> Epilogue<'a> {
         let [stage] = self.kernel.stages.as_slice() else {
             return Err(Error::internal("an epilogue of several stages"));
         };
-        let mut body =
-            Body { kernel: self.kernel, stage, indexer: self.indexer.clone(), needs: &mut needs, out: &mut out };
+        let mut body = Body {
+            kernel: self.kernel,
+            stage,
+            indexer: self.indexer.clone(),
+            needs: &mut needs,
+            out: &mut out,
+            faults: false,
+        };
         body.instructions(vectors)?;
         body.effects(vectors, Acting::All)?;
         Ok((out.text, needs))
@@ -182,7 +188,7 @@ impl<'a> Epilogue<'a> {
             let Some(Effect::Store { param, index, value, .. }) = stage.effects.get(*number) else { continue };
             let (mut needs, mut none) = (Needs::default(), Text::default());
             let indexer = self.indexer.clone();
-            let body = Body { kernel: self.kernel, stage, indexer, needs: &mut needs, out: &mut none };
+            let body = Body { kernel: self.kernel, stage, indexer, needs: &mut needs, out: &mut none, faults: false };
             let (dtype, rounding) = (body.param(*param)?, body.rounding(*param, *value)?.name());
             out.line(format!("{} w{number}[N] = {{}};", names::register(dtype)?));
             let packed = format!("pack<{rounding}, {}>(w{number})", names::element(dtype)?);
