@@ -59,7 +59,7 @@ def record(name, build, dynamic):
     torch.manual_seed(zlib.crc32(name.encode()))
     module, calls = build()
     module = (module if isinstance(module, nn.Module) else Function(module)).eval()
-    first = next(c for c in calls if not isinstance(c, Refused))
+    first = next((c for c in calls if not isinstance(c, Refused)), calls[0])
     names = list(__import__("inspect").signature(module.forward).parameters)
     shapes = {n: dynamic.get(n) for n in names} if dynamic else None
     copies = lambda args: pytree.tree_map(lambda v: copy.deepcopy(v) if isinstance(v, torch.Tensor) else v, args)
@@ -1038,6 +1038,52 @@ def segments():
         refused("offsets that fall", x, tensor([2, 0, 4]), tensor([0, 4, 2])),
         (x, tensor([6, 0, 0]), tensor([1, 1, 5])),
     ]
+
+
+@case()
+def minus_one_unsigned():
+    """-1 as uint8 is 255 wherever it is read."""
+
+    def forward(x, n):
+        return torch.full((2,), -1, dtype=torch.uint8) + x, torch.full((2,), -1, dtype=torch.uint8).half() * n
+
+    return forward, [(torch.randn(2).half(), torch.tensor(2.0))]
+
+
+@case()
+def clamp_out_of_range():
+    return lambda x: x.clamp(max=1e9), [refused("1e9 is no float16", torch.randn(2).half())]
+
+
+@case()
+def triangular_systems():
+    def forward(a, b, x):
+        lower = torch.linalg.cholesky_ex(a @ a.mT + torch.eye(4))[0]
+        normal = torch.distributions.MultivariateNormal(x[0], scale_tril=lower[0], validate_args=False)
+        return (
+            torch.linalg.solve_triangular(lower, b, upper=False), torch.linalg.solve_triangular(lower.mT, b.mT, upper=True, left=False),
+            torch.linalg.solve_triangular(lower, b, upper=False, unitriangular=True), torch.cholesky_solve(b, lower), torch.cholesky_solve(b, lower.mT, upper=True),
+            torch.linalg.inv_ex(lower)[0], torch.linalg.solve_ex(lower, b)[0], torch.linalg.matrix_rank(a[:, :, :2] @ a[:, :2]), torch.linalg.cond(lower),
+            torch.linalg.cond(lower, 1), torch.linalg.tensorinv(lower[0].view(2, 2, 4)), normal.log_prob(x),
+        )
+
+    return forward, [(torch.randn(2, 4, 4), torch.randn(2, 4, 4), torch.randn(3, 4))]
+
+
+@case()
+def scatters_between_layouts():
+    """What is written into lies in another order than the result: images with their channels last, heads merged, an output that is transposed."""
+
+    def forward(x, w, q, c):
+        y = F.conv2d(x, w)
+        y.index_fill_(3, torch.tensor([0]), 5)
+        heads = F.scaled_dot_product_attention(q, q, q).transpose(1, 2)
+        heads.index_fill_(1, torch.tensor([0]), 5)
+        turned = F.gelu(c.permute(2, 1, 0))
+        turned.index_fill_(0, torch.tensor([0, 2]), 5)
+        return y * 1, y.sum(), heads, heads.reshape(1, 5, 16) * 2, turned
+
+    return forward, [(torch.randn(1, 2, 6, 6).half(), torch.randn(4, 2, 3, 3).half(), torch.randn(1, 2, 5, 8), torch.randn(2, 5, 3))]
 
 
 @case(x={0: torch.export.Dim("n")})

@@ -15,6 +15,11 @@ pub const ROWS: &[Row] = &[
     ("aten.relu.default", relu),
     ("aten.relu6.default", |i, a| bounded(i, a, Scalar::Int(0), Scalar::Int(6))),
     ("aten.hardtanh.default", |i, a| {
+        let dtype = i.dtype_of(a.tensor("self")?);
+        if dtype.is_float() {
+            i.require_fits(a, "min_val", dtype)?;
+            i.require_fits(a, "max_val", dtype)?;
+        }
         bounded(i, a, a.scalar_or("min_val", Scalar::Int(-1))?, a.scalar_or("max_val", Scalar::Int(1))?)
     }),
     ("aten.gelu.default", gelu),
@@ -135,6 +140,9 @@ fn glu(imp: &mut Importer, a: &Args) -> Result<Val> {
 /// `value` where x is at most the threshold; NaN stays.
 fn threshold(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = imp.value(a, "self")?;
+    for name in ["threshold", "value"] {
+        imp.require_fits(a, name, imp.b.dtype(x))?;
+    }
     let (threshold, value) = (a.scalar("threshold")?, a.scalar("value")?);
     let x = Formula::from(x);
     Ok(x.le(threshold).select(value, &x).build(&mut imp.b)?.into())

@@ -351,6 +351,9 @@ fn clamp(imp: &mut Importer, a: &Args) -> Result<Val> {
                 _ => true,
             },
         };
+        if dtype.is_float() {
+            imp.require_fits(a, name, dtype)?;
+        }
         if bounds {
             let bound = imp.operand(a, name, dtype)?;
             x = imp.b.binary(op, x, bound)?;

@@ -223,6 +223,7 @@ fn masked_fill(imp: &mut Importer, a: &Args) -> Result<Val> {
         let (x, value) = (imp.complex_operand(a, "self", dtype)?, imp.complex_operand(a, "value", dtype)?);
         return imp.complex_result(&value.chosen_over(&x, &Formula::from(mask)), dtype);
     }
+    imp.require_fits(a, "value", dtype)?;
     let (x, value) = (imp.operand(a, "self", dtype)?, imp.operand(a, "value", dtype)?);
     Ok(imp.b.select(mask, value, x)?.into())
 }

@@ -180,9 +180,22 @@ fn function(op: Unary) -> Option<fn(&Complex) -> Complex> {
         Unary::Sin => |z| Complex { re: z.re.sin() * z.im.cosh(), im: z.re.cos() * z.im.sinh() },
         Unary::Cos => |z| Complex { re: z.re.cos() * z.im.cosh(), im: -(z.re.sin() * z.im.sinh()) },
         Unary::Sinh => |z| Complex { re: z.re.sinh() * z.im.cos(), im: z.re.cosh() * z.im.sin() },
+        Unary::Tanh => tanh,
+        // tan z = -i tanh iz.
+        Unary::Tan => |z| {
+            let turned = tanh(&Complex { re: -&z.im, im: z.re.clone() });
+            Complex { im: -&turned.re, re: turned.im }
+        },
         Unary::Cosh => |z| Complex { re: z.re.cosh() * z.im.cos(), im: z.re.sinh() * z.im.sin() },
         _ => return None,
     })
+}
+
+/// (t + i u) / (1 + i t u) with t = tanh(re) and u = tan(im): no step of it overflows.
+fn tanh(z: &Complex) -> Complex {
+    let (t, u) = (z.re.tanh(), z.im.tan());
+    let under = 1.0 + (&t * &u).square();
+    Complex { re: &t * (1.0 + u.square()) / &under, im: &u * (1.0 - t.square()) / under }
 }
 
 /// A float operation on a complex tensor.

@@ -63,7 +63,13 @@ pub const ROWS: &[Row] = &[
 fn everywhere(imp: &mut Importer, a: &Args, name: &str, fill: Fill, dtype: DType, shape: Vec<Expr>) -> Result<Val> {
     let data = match fill {
         Some(scalar) => Data::full(imp, dtype, shape, scalar)?,
-        None => imp.operand_data(a, name, dtype)?.expand(imp, shape)?,
+        None => {
+            // A number set by `x[i] = number` is a fill in the file, and there PyTorch rounds it.
+            if name == "fill_value" {
+                imp.require_fits(a, name, dtype)?;
+            }
+            imp.operand_data(a, name, dtype)?.expand(imp, shape)?
+        }
     };
     Ok(data.val())
 }

@@ -202,7 +202,7 @@ fn sinc(imp: &mut Importer, a: &Args) -> Result<Val> {
 }
 
 /// The largest finite number of a float dtype.
-fn largest(dtype: DType) -> f64 {
+pub fn largest(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 65504.0,
         DType::BF16 => f64::from(f32::from_bits(0x7F7F_0000)),

@@ -43,7 +43,7 @@ pub const ROWS: &[Row] = &[
 ];
 
 /// A matrix argument of a dtype that decompositions have.
-fn matrix(imp: &mut Importer, a: &Args, name: &str) -> Result<Value> {
+pub fn matrix(imp: &mut Importer, a: &Args, name: &str) -> Result<Value> {
     let x = imp.value(a, name)?;
     let dtype = imp.b.dtype(x);
     if !matches!(dtype, DType::F32 | DType::F64) {
@@ -53,7 +53,7 @@ fn matrix(imp: &mut Importer, a: &Args, name: &str) -> Result<Value> {
 }
 
 /// The operand, whatever the schema calls it.
-fn own(imp: &mut Importer, a: &Args) -> Result<Value> {
+pub fn own(imp: &mut Importer, a: &Args) -> Result<Value> {
     matrix(imp, a, if a.has("A") { "A" } else { "self" })
 }
 
@@ -85,8 +85,16 @@ fn logdet(imp: &mut Importer, a: &Args) -> Result<Val> {
 
 fn inverse(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = own(imp, a)?;
-    let inverse = imp.b.linalg(Linalg::Inverse, &[x]).and_then(first)?;
-    Ok(inverse.into())
+    Ok(inverted(imp, x)?.into())
+}
+
+pub fn inverted(imp: &mut Importer, x: Value) -> Result<Value> {
+    imp.b.linalg(Linalg::Inverse, &[x]).and_then(first)
+}
+
+/// Ascending eigenvalues of a symmetric matrix, whose lower part is read.
+pub fn eigenvalues(imp: &mut Importer, x: Value) -> Result<Value> {
+    imp.b.linalg(Linalg::Eigh, &[x]).and_then(first)
 }
 
 /// X of A X = B (or X A = B); a B of one dimension less than A is a batch of vectors.
@@ -96,11 +104,19 @@ fn solve(imp: &mut Importer, a: &Args) -> Result<Val> {
     let (rx, sx) = (imp.b.rank(x), imp.b.shape(x).to_vec());
     let vectors = imp.b.rank(y) == 1 || (rx - 1 == imp.b.rank(y) && imp.b.shape(y) == &sx[..rx - 1]);
     let y = if vectors { imp.b.unsqueeze(y, imp.b.rank(y))? } else { y };
-    let turn = |imp: &mut Importer, v: Value| {
-        let rank = imp.b.rank(v);
-        imp.b.transpose(v, rank - 2, rank - 1)
-    };
-    let (x, y) = if left || vectors { (x, y) } else { (turn(imp, x)?, turn(imp, y)?) };
+    let solved = solved(imp, x, y, left || vectors)?;
+    Ok(if vectors {
+        let last = imp.b.rank(solved) - 1;
+        imp.b.squeeze(solved, last)?
+    } else {
+        solved
+    }
+    .into())
+}
+
+/// X of A X = B, or of X A = B, for matrices whose leading dimensions broadcast.
+pub fn solved(imp: &mut Importer, x: Value, y: Value, left: bool) -> Result<Value> {
+    let (x, y) = if left { (x, y) } else { (turned(imp, x)?, turned(imp, y)?) };
     let batch = |imp: &Importer, v: Value| imp.b.shape(v)[..imp.b.rank(v) - 2].to_vec();
     let (bx, by) = (batch(imp, x), batch(imp, y));
     let leading = imp.b.broadcast_shapes(&bx, &by)?;
@@ -110,18 +126,11 @@ fn solve(imp: &mut Importer, a: &Args) -> Result<Val> {
     };
     let (x, y) = (wide(imp, x)?, wide(imp, y)?);
     let solved = imp.b.linalg(Linalg::Solve, &[x, y]).and_then(first)?;
-    Ok(if vectors {
-        let last = imp.b.rank(solved) - 1;
-        imp.b.squeeze(solved, last)?
-    } else if left {
-        solved
-    } else {
-        turn(imp, solved)?
-    }
-    .into())
+    if left { Ok(solved) } else { turned(imp, solved) }
 }
 
-fn turned(imp: &mut Importer, x: Value) -> Result<Value> {
+/// The transpose of the last two dimensions.
+pub fn turned(imp: &mut Importer, x: Value) -> Result<Value> {
     let rank = imp.b.rank(x);
     imp.b.transpose(x, rank - 2, rank - 1)
 }
@@ -247,7 +256,7 @@ fn matrix_power(imp: &mut Importer, a: &Args) -> Result<Val> {
 }
 
 /// What singular values must be above: `max(atol, rtol * largest)`, where rtol is `max(m, n) * epsilon` unless one of both is given.
-fn threshold(imp: &mut Importer, a: &Args, largest: Value, rows: &Expr, columns: &Expr) -> Result<Value> {
+pub fn threshold(imp: &mut Importer, a: &Args, largest: Value, rows: &Expr, columns: &Expr) -> Result<Value> {
     let dtype = imp.b.dtype(largest);
     let given = |imp: &mut Importer, name: &str| -> Result<Option<Value>> {
         if !a.has(name) {

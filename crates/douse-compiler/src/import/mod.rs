@@ -74,6 +74,7 @@ mod statistics;
 mod steps;
 mod strided;
 mod symbols;
+mod systems;
 mod table;
 pub mod tensor;
 mod unique;

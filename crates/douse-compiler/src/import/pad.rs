@@ -72,6 +72,7 @@ fn of_all(a: &Args, data: &Data, pads: &[(Expr, Expr)]) -> Result<Vec<(Expr, Exp
 fn constant_pad(imp: &mut Importer, a: &Args) -> Result<Val> {
     let data = imp.data(a, "self")?;
     let pads = of_all(a, &data, &amounts(a, "pad")?)?;
+    imp.require_fits(a, "value", data.dtype)?;
     match if a.has("value") { a.number("value")? } else { Number::Scalar(Scalar::Int(0)) } {
         Number::Scalar(fill @ (Scalar::Int(_) | Scalar::Bool(_) | Scalar::Float(_))) => {
             Ok(constant(imp, &data, &pads, fill)?.val())

@@ -143,6 +143,8 @@ impl Signature {
             // 2 is how PyTorch says that 0 and 1 were not specialised; such calls are answered.
             let min = match range.min {
                 Some(2) if size => Some(0),
+                // Of an integer that is a size somewhere, 1 is not specialised either.
+                Some(2) => Some(1),
                 None if size => Some(0),
                 other => other,
             };

@@ -273,6 +273,9 @@ fn aminmax(imp: &mut Importer, a: &Args) -> Result<Val> {
 /// The extreme of a dimension, or of the whole tensor, and its place.
 fn arg_extreme(imp: &mut Importer, a: &Args, max: bool) -> Result<(Value, Value)> {
     let x = imp.value(a, "self")?;
+    if imp.b.dtype(x).is_bool() && a.target.starts_with("aten.arg") {
+        imp.require(Cond::Bool(false), format_args!("{} of bools", a.target));
+    }
     if imp.b.rank(x) == 0 {
         return Ok((x, imp.b.full(DType::I64, vec![], Scalar::Int(0))));
     }

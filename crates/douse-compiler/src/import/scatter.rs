@@ -186,6 +186,7 @@ fn scatter_targets(imp: &mut Importer, a: &Args, own: &Data, base: &Data) -> Res
 fn scatter(imp: &mut Importer, a: &Args) -> Result<Val> {
     let own = imp.data(a, "self")?;
     let base = own.raised(imp)?;
+    imp.require_fits(a, "value", own.dtype)?;
     let Some(t) = scatter_targets(imp, a, &own, &base)? else { return Ok(own.val()) };
     let out = match a.has("reduce") {
         true => reduced(imp, a, &base, &t, Reduce::of(a)?, true)?,
@@ -262,6 +263,7 @@ fn index_copy(imp: &mut Importer, a: &Args) -> Result<Val> {
 fn index_fill(imp: &mut Importer, a: &Args) -> Result<Val> {
     let own = imp.data(a, "self")?;
     let base = own.raised(imp)?;
+    imp.require_fits(a, "value", own.dtype)?;
     let value = imp.operand_data(a, "value", own.dtype)?.reshape(imp, vec![])?;
     let t = slices(imp, a, &base, &value, true)?;
     Ok(base.scattered(imp, &t.source, &t.indices, t.map, None)?.reshape(imp, own.shape)?.val())

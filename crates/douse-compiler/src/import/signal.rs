@@ -17,6 +17,8 @@ pub const ROWS: &[Row] = &[
     ("aten.hann_window.periodic", |i, a| cosine_window(i, a, &[0.5, -0.5])),
     ("aten.hamming_window.default", |i, a| cosine_window(i, a, &[0.54, -0.46])),
     ("aten.hamming_window.periodic", |i, a| cosine_window(i, a, &[0.54, -0.46])),
+    ("aten.hamming_window.periodic_alpha", |i, a| cosine_window(i, a, &[a.float("alpha")?, -0.46])),
+    ("aten.hamming_window.periodic_alpha_beta", |i, a| cosine_window(i, a, &[a.float("alpha")?, -a.float("beta")?])),
     ("aten.blackman_window.default", |i, a| cosine_window(i, a, &[0.42, -0.5, 0.08])),
     ("aten.blackman_window.periodic", |i, a| cosine_window(i, a, &[0.42, -0.5, 0.08])),
     ("aten.kaiser_window.default", kaiser_window),

@@ -8,7 +8,7 @@ use super::{
     activation, arithmetic, attention, calculus, comparison, complex, control, convert, convolution, create, detection,
     distance, einsum, embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul,
     norm, normalization, pad, pooling, quantized, random, rearrange, recurrent, reduce, resize, scan, scatter, search,
-    signal, softmax, sort, special, split, statistics, steps, strided, unique, view,
+    signal, softmax, sort, special, split, statistics, steps, strided, systems, unique, view,
 };
 
 /// The families' tables.
@@ -70,6 +70,7 @@ const FAMILIES: &[&[Row]] = &[
     statistics::ROWS,
     steps::ROWS,
     strided::ROWS,
+    systems::ROWS,
     unique::ROWS,
     view::ROWS,
 ];

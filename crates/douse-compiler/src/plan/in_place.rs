@@ -15,6 +15,7 @@ use douse_program::plan::SymbolSource;
 use super::Planner;
 use super::block::Item;
 use crate::fuse::fate::{Fate, Fates};
+use crate::fuse::layout::Layouts;
 use crate::fuse::member::loops_over;
 
 #[derive(Debug, Default)]
@@ -42,8 +43,8 @@ impl InPlace {
     }
 }
 
-/// Finds them. Scatters in branches and loops copy.
-pub(crate) fn find(module: &Module, definitions: &[Option<NodeId>], fates: &Fates) -> InPlace {
+/// Finds them: base and result must lie alike. Scatters in branches and loops copy.
+pub(crate) fn find(module: &Module, definitions: &[Option<NodeId>], layouts: &Layouts, fates: &Fates) -> InPlace {
     let graph = &module.graph;
     let mut reads = vec![0u32; graph.values.len()];
     for node in &graph.nodes {
@@ -65,7 +66,7 @@ pub(crate) fn find(module: &Module, definitions: &[Option<NodeId>], fates: &Fate
             continue;
         }
         let (base, result) = (node.operands[0], node.results[0]);
-        if reads[base.0 as usize] != 1 {
+        if reads[base.0 as usize] != 1 || layouts.strides(graph, base) != layouts.strides(graph, result) {
             continue;
         }
         let Some(definition) = definitions[base.0 as usize].map(|d| &graph.node(d).op) else { continue };

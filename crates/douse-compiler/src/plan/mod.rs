@@ -69,7 +69,7 @@ pub fn plan(module: &Module, fuse: bool, key: fn(&[u8]) -> String) -> Result<Pla
     let definitions = module.graph.definitions();
     let layouts = Layouts::choose(module, &definitions, &ranges);
     let fates = fate::decide(module, &definitions, &layouts, &ranges, fuse);
-    let in_place = in_place::find(module, &definitions, &fates);
+    let in_place = in_place::find(module, &definitions, &layouts, &fates);
     let moved_constants = constant::moved(module, &layouts)?;
     let planner = Planner {
         module,

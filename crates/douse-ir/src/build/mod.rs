@@ -41,6 +41,12 @@ pub fn coordinates(rank: usize) -> Vec<Expr> {
     (0..rank).map(Expr::loop_var).collect()
 }
 
+/// An integer as a dtype holds it; uint64 in the bits of an int64.
+fn wrapped(number: i64, dtype: DType) -> i64 {
+    let unused = 64 - 8 * dtype.size() as u32;
+    if dtype.is_signed() { (number << unused) >> unused } else { ((number as u64) << unused >> unused) as i64 }
+}
+
 impl Builder {
     pub fn new(module: Module) -> Builder {
         let ranges = module.ranges();
@@ -175,11 +181,11 @@ impl Builder {
         self.push1(Op::Constant(number), vec![], dtype, shape)
     }
 
-    /// `scalar` converted to `dtype`, everywhere.
+    /// `scalar` converted to `dtype`, everywhere: integers wrap.
     pub fn full(&mut self, dtype: DType, shape: Vec<Expr>, scalar: Scalar) -> Value {
         let scalar = match dtype {
             DType::Bool => Scalar::Bool(scalar.to_bool()),
-            _ if dtype.is_int() => Scalar::Int(scalar.to_i64()),
+            _ if dtype.is_int() => Scalar::Int(wrapped(scalar.to_i64(), dtype)),
             _ => Scalar::Float(scalar.to_f64()),
         };
         self.push1(Op::Full(scalar), vec![], dtype, shape)
