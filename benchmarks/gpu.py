@@ -1,9 +1,10 @@
 """Times Douse and eager PyTorch on a GPU, on the same exported programs, in one run.
 
-    python benchmarks/gpu.py [--douse target/release/douse] [--kernels] [NAME ...]     # needs torch and torchvision with CUDA
+    python benchmarks/gpu.py [--douse target/release/douse] [--resident] [--kernels] [NAME ...]     # needs torch and torchvision with CUDA
 
 For each workload of workloads.py: exports it, checks that Douse's answer is PyTorch's, with and without CUDA graphs, then prints the median milliseconds of
-a call: PyTorch's eagerly and replayed from a graph, Douse's likewise. All include the copies of inputs to the device and of outputs to the host. With
+a call: PyTorch's eagerly and replayed from a graph, Douse's likewise, and how long the host works on Douse's. All include the copies of inputs to the
+device and of outputs to the host; with --resident none does: inputs are on the device, outputs stay there, and a call ends when the device is done. With
 --kernels also the time that one call's kernels take on the device, for both (Nsight Compute's `gpu__time_duration`, PyTorch's profiler), what that is of the
 floor (the least bytes over the measured copy bandwidth), and the kernels that take longest.
 """
@@ -27,13 +28,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAMES = ["gaussian_policy_b1_f32", "resnet50_b1_f16", "vit_b16_b1_bf16", "tiny_decode_bf16", "softmax_8192_bf16", "layernorm_gelu_bf16"]
 
 
-def eager(module, args, calls=20):
-    times = []
+def eager(module, args, calls=20, resident=False):
+    times, there = [], [a.cuda() for a in args]
     with torch.no_grad():
         for i in range(calls + 3):
+            torch.cuda.synchronize()
             start = time.perf_counter()
-            out = module(*[a.cuda() for a in args])
-            torch.utils._pytree.tree_map(lambda t: t.cpu(), out)
+            if resident:
+                module(*there)
+                torch.cuda.synchronize()
+            else:
+                out = module(*[a.cuda() for a in args])
+                torch.utils._pytree.tree_map(lambda t: t.cpu(), out)
             if i >= 3:
                 times.append((time.perf_counter() - start) * 1e3)
     return statistics.median(times)
@@ -81,7 +87,7 @@ def copy_bandwidth():
     return 2 * a.numel() / statistics.median(times)
 
 
-def captured(module, args, calls=20):
+def captured(module, args, calls=20, resident=False):
     """The same replayed from a CUDA graph; NaN where PyTorch cannot capture it."""
     try:
         with torch.no_grad():
@@ -98,10 +104,14 @@ def captured(module, args, calls=20):
             times = []
             for i in range(calls + 3):
                 start = time.perf_counter()
-                for to, source in zip(static, host):
-                    to.copy_(source, non_blocking=True)
-                graph.replay()
-                [t.cpu() for t in out]
+                if resident:
+                    graph.replay()
+                    torch.cuda.synchronize()
+                else:
+                    for to, source in zip(static, host):
+                        to.copy_(source, non_blocking=True)
+                    graph.replay()
+                    [t.cpu() for t in out]
                 if i >= 3:
                     times.append((time.perf_counter() - start) * 1e3)
             return statistics.median(times)
@@ -129,12 +139,13 @@ def main():
     parser.add_argument("names", nargs="*", default=NAMES)
     parser.add_argument("--douse", default=str(ROOT / "target/release/douse"))
     parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--resident", action="store_true")
     parser.add_argument("--calls", type=int, default=50)
     parser.add_argument("--longest", type=int, default=3, help="kernels to show")
     options = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp())
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, copies {(bandwidth := copy_bandwidth()) / 1e9:.2f} TB/s")
-    print(f"{'workload':28s} {'eager':>9s} {'captured':>9s} {'Douse':>9s} {'graph':>9s} {'on device':>9s} {'ratio':>6s}  largest difference, plain and graph (largest value)")
+    print(f"{'workload':28s} {'eager':>9s} {'captured':>9s} {'Douse':>9s} {'graph':>9s} {'host':>9s} {'on device':>9s} {'ratio':>6s}  largest difference, plain and graph (largest value)")
     for name in options.names:
         torch.manual_seed(0)
         module, args = workloads.WORKLOADS[name]()
@@ -142,10 +153,10 @@ def main():
         with torch.no_grad():
             torch.export.save(torch.export.export(module, args, strict=False), program)
             save_file({f"i{i}": a.contiguous() for i, a in enumerate(args)}, inputs)
-            theirs = eager(module.cuda(), args, options.calls)
+            theirs = eager(module.cuda(), args, options.calls, options.resident)
             outs = torch.utils._pytree.tree_leaves(module(*[a.cuda() for a in args]))
             wanted = outs[0].cpu().double()
-            theirs_captured = captured(module, args, options.calls)
+            theirs_captured = captured(module, args, options.calls, options.resident)
         differences, ours = [], []
         for more in [[], ["--cuda-graph"]]:
             common = [str(program), "--device", "cuda", "--input", str(inputs), *more]
@@ -156,13 +167,14 @@ def main():
                 break
             got = next(iter(load_file(outputs).values())).double()
             differences.append(f"{(got - wanted).abs().max():.3g}")
-            bench = subprocess.run([options.douse, "bench", *common, "--calls", str(options.calls), "--json", "-"], capture_output=True, text=True)
+            resident = ["--resident"] if options.resident else []
+            bench = subprocess.run([options.douse, "bench", *common, *resident, "--calls", str(options.calls), "--json", "-"], capture_output=True, text=True)
             figures = json.loads(bench.stdout)
             ours.append(figures["median"])
         else:
             best = min(t for t in (theirs, theirs_captured) if t == t)
             print(
-                f"{name:28s} {theirs:9.3f} {theirs_captured:9.3f} {ours[0]:9.3f} {ours[1]:9.4f} {figures['device_median'] or 0:9.4f} {ours[1] / best:6.2f}"
+                f"{name:28s} {theirs:9.3f} {theirs_captured:9.3f} {ours[0]:9.3f} {ours[1]:9.4f} {figures['host_median'] or 0:9.4f} {figures['device_median'] or 0:9.4f} {ours[1] / best:6.2f}"
                 f"  {' '.join(differences)} ({wanted.abs().max():.3g})",
                 flush=True,
             )

@@ -1086,6 +1086,21 @@ def scatters_between_layouts():
     return forward, [(torch.randn(1, 2, 6, 6).half(), torch.randn(4, 2, 3, 3).half(), torch.randn(1, 2, 5, 8), torch.randn(2, 5, 3))]
 
 
+@case()
+def vmap_levels():
+    """`torch.vmap`, also of what is not batched, and four levels of it as for attention masks."""
+
+    def forward(x, y):
+        visible = lambda b, h, q, k: (q >= k) & (q - k < 3)
+        for level in range(4):
+            visible = torch.vmap(visible, in_dims=tuple(0 if i == 3 - level else None for i in range(4)), out_dims=0)
+        places = torch.arange(6)
+        mask = visible(places[:1], places[:2], places, places)
+        return torch.vmap(torch.dot)(x, y), torch.vmap(torch.matmul, in_dims=(0, None))(x, y.t()), torch.vmap(lambda a, b: torch.where(a > b, a, b).cumsum(0))(x, y), mask
+
+    return forward, [(torch.randn(4, 3), torch.randn(4, 3))]
+
+
 @case(x={0: torch.export.Dim("n")})
 def indices_into_nothing():
     def forward(x):

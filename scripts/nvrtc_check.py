@@ -1,6 +1,6 @@
 """Compiles every `.cu` below the folders given with NVRTC, for several architectures, and prints what fails.
 
-    cargo run -p douse-compiler --example emit_all -- OUT tests/cases
+    cargo run -p douse-compiler --example emit_all -- sm_90a OUT tests/cases
     python scripts/nvrtc_check.py [--arch sm_90a]... OUT
 
 Needs no GPU. NVRTC comes from the PyPI package `nvidia-cuda-nvrtc`.

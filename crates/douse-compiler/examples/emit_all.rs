@@ -1,5 +1,5 @@
-//! Writes the CUDA C++ of every `.pt2` below the paths given into a folder, a file a module: `emit_all FOLDER PATH...`. Says why those
-//! fail that do.
+//! Writes the CUDA C++ of every `.pt2` below the paths given, for an architecture, into a folder, a file a module: `emit_all ARCH FOLDER PATH...`.
+//! Says why those fail that do.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ fn collect(path: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The modules of a file's program; `None` for what cannot be lowered for any target.
-fn modules(file: &Path) -> Result<Option<Vec<String>>> {
+fn modules(file: &Path, arch: &str) -> Result<Option<Vec<String>>> {
     let program = ExportedProgram::open(file)?;
     match lower(&program, "forward", &Options::default()) {
-        Ok(lowered) => Ok(Some(emit(&lowered.plan, "sm_90")?.modules)),
+        Ok(lowered) => Ok(Some(emit(&lowered.plan, arch)?.modules)),
         Err(ImportError::Unsupported(_)) => Ok(None),
         Err(ImportError::Fault(error)) => Err(error),
     }
@@ -32,8 +32,8 @@ fn modules(file: &Path) -> Result<Option<Vec<String>>> {
 
 fn main() -> std::io::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let Some((folder, paths)) = args.split_first() else {
-        println!("emit_all FOLDER PATH...");
+    let [arch, folder, paths @ ..] = args.as_slice() else {
+        println!("emit_all ARCH FOLDER PATH...");
         return Ok(());
     };
     std::fs::create_dir_all(folder)?;
@@ -42,7 +42,7 @@ fn main() -> std::io::Result<()> {
     let mut reasons: BTreeMap<String, Vec<&PathBuf>> = BTreeMap::new();
     let (mut emitted, mut not_lowered) = (0, 0);
     for file in &files {
-        match modules(file) {
+        match modules(file, arch) {
             Ok(Some(texts)) => {
                 emitted += 1;
                 let name = file.with_extension("").display().to_string().replace(['/', '\\'], "_");

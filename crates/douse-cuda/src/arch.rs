@@ -58,6 +58,12 @@ impl Architecture {
         }
     }
 
+    /// Whether launches of its kernels may overlap: there is an instruction with which a kernel waits for the one before it. (On softgpu, they
+    /// follow each other anyway.)
+    pub fn overlaps_launches(&self) -> bool {
+        self.form == Form::Soft || self.major >= 9
+    }
+
     /// Orders code that runs on a device by how well it fits: cubins first, then the nearest capability, then the most specific.
     pub fn preference(&self) -> impl Ord + use<> {
         (self.form, std::cmp::Reverse((self.major, self.minor)), std::cmp::Reverse(self.features))

@@ -30,7 +30,7 @@ pub mod soft;
 pub use arch::Architecture;
 pub use cache::Cache;
 pub use driver::device::{Attribute, Device};
-pub use driver::graph::{Chain, Condition, Exec, Graph, Node, Transfer};
+pub use driver::graph::{Chain, Condition, Exec, Graph, Node, Overlap, Transfer};
 pub use driver::memory::{DeviceMemory, PinnedMemory, Place};
 pub use driver::module::{Argument, Function, FunctionAttribute, Grid, Module};
 pub use driver::stream::{Event, Stream};

@@ -5,7 +5,7 @@
 mod fake;
 
 use douse_core::Code;
-use douse_cuda::{Argument, Chain, Condition, Driver, Exec, Graph, Grid, Transfer};
+use douse_cuda::{Argument, Chain, Condition, Driver, Exec, Graph, Grid, Overlap, Transfer};
 use fake::Fake;
 
 #[test]
@@ -65,21 +65,21 @@ fn graphs_run_branches_and_loops_and_take_other_arguments() {
     graph.transfer(&mut chain, Transfer::Upload { from: &pinned, start: 0, to: part(0..40) }).unwrap();
     let less = places(&[counter, limit, predicate]);
     let decide = |graph: &mut Graph, chain: &mut Chain, condition: Condition| {
-        graph.launch(chain, &function("less"), &grid, &less).unwrap();
+        graph.launch(chain, &function("less"), &grid, &less, Overlap::None).unwrap();
         let arguments = [Argument::Place(predicate), condition.argument(), Argument::Place(flag)];
-        graph.launch(chain, &function("condition"), &grid, &arguments).unwrap();
+        graph.launch(chain, &function("condition"), &grid, &arguments, Overlap::None).unwrap();
     };
     let again = graph.condition(&chain).unwrap();
     decide(&mut graph, &mut chain, again);
     let mut body = graph.repeat(&mut chain, again).unwrap();
-    graph.launch(&mut body, &function("count"), &grid, &places(&[counter])).unwrap();
+    graph.launch(&mut body, &function("count"), &grid, &places(&[counter]), Overlap::None).unwrap();
     decide(&mut graph, &mut body, again);
     let condition = graph.condition(&chain).unwrap();
     decide(&mut graph, &mut chain, condition);
     let [mut then, mut otherwise] = graph.branch(&mut chain, condition).unwrap();
-    graph.launch(&mut then, &function("count"), &grid, &places(&[other])).unwrap();
-    graph.launch(&mut otherwise, &function("count"), &grid, &places(&[other])).unwrap();
-    let last = graph.launch(&mut otherwise, &function("count"), &grid, &places(&[other])).unwrap();
+    graph.launch(&mut then, &function("count"), &grid, &places(&[other]), Overlap::None).unwrap();
+    graph.launch(&mut otherwise, &function("count"), &grid, &places(&[other]), Overlap::None).unwrap();
+    let last = graph.launch(&mut otherwise, &function("count"), &grid, &places(&[other]), Overlap::None).unwrap();
     let download = Transfer::Download { from: part(0..12), to: &pinned, start: 40 };
     let copied = graph.transfer(&mut chain, download).unwrap();
     let nothing = Transfer::Within { from: part(0..0), to: part(4..4) };

@@ -27,12 +27,28 @@ pub struct CudaTarget {
     /// `(void *to, const void *from, int64 bytes, const ErrorFlag *flag)`: copies unless the flag is raised, by any grid of
     /// [`COPY_THREADS`] threads a block; both places are aligned to 16 bytes. There where a step copies to state and a check can fail.
     pub guarded_copy: Option<FunctionName>,
+    /// `(void *to, const void *from, int64 bytes, Control *control, Told *told)`: copies as `copy` does, and, when everything is there, tells
+    /// the host so, as [`CONTROL_BYTES`] and [`TOLD_BYTES`] say.
+    pub finish: FunctionName,
+    /// `(void *to, const void *from, int64 bytes, int64 sizes[4], int64 to_strides[4], int64 from_strides[4])`, the arrays as four parameters
+    /// each: copies elements of that many bytes (1, 2, 4, 8 or 16) between places that are strided in elements, by any grid of
+    /// [`COPY_THREADS`] threads a block.
+    pub rearrange: FunctionName,
     /// `(const bool *predicate, cudaGraphConditionalHandle condition, const ErrorFlag *flag)`: sets the condition to the predicate, or to
     /// false where the flag is raised, by one thread. There where a branch or loop depends on a value of the device.
     pub set_condition: Option<FunctionName>,
+    /// Every function first waits for the work before it (`griddepcontrol.wait`), so that its launch may begin while that work ends: edges of
+    /// a graph between two of them may be programmatic.
+    pub overlaps: bool,
 }
 
-/// Threads of a block of [`CudaTarget::copy`] and [`CudaTarget::guarded_copy`].
+/// Bytes of a call's control block on the device: `{ErrorFlag flag; uint32 tickets}`, all zero before and after a call.
+pub const CONTROL_BYTES: usize = 32;
+
+/// Bytes of what the host is told: `{ErrorFlag flag; uint32 done}`, the flag as it was, and `done` 1 once everything that was copied is there.
+pub const TOLD_BYTES: usize = 32;
+
+/// Threads of a block of the functions that copy.
 pub const COPY_THREADS: u32 = 256;
 
 /// A function of a module.

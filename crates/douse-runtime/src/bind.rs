@@ -1,11 +1,12 @@
 //! Checks a call's inputs before anything runs, and lays them out as the plan reads them.
 
+use douse_core::sym::Expr;
 use douse_core::{Aligned, DType, Error, Result, Scalar, TensorView, layout};
 use douse_cpu::InputValue;
 use douse_cuda::{Place, Stream};
 use douse_program::plan::{Fixed, InputKind, Plan};
 
-use crate::cuda::{CudaDevice, DeviceTensor, laid_out};
+use crate::cuda::{CudaDevice, DeviceTensor, Strided, laid_out};
 use crate::overlap::overlap;
 use crate::symbols::{eval, place, solve};
 use crate::value::{Argument, tensor_of};
@@ -26,6 +27,9 @@ pub(crate) struct On<'a> {
     pub stream: Option<&'a Stream>,
 }
 
+/// So many bytes are sooner brought into another layout by the device than by the host.
+const LARGE: usize = 64 << 10;
+
 enum Laid<'a> {
     Borrowed(&'a [u8]),
     Copied(Aligned),
@@ -37,6 +41,8 @@ enum Laid<'a> {
     },
     /// On the device that the method runs on, and used there.
     Device(Place),
+    /// In another layout, into which the method's device brings it: bytes of the host, all of which are elements, or none where it is on the device.
+    Strided(&'a [u8], Strided),
     /// On a device, and written by the program.
     WrittenDevice {
         copy: Aligned,
@@ -98,32 +104,42 @@ impl<'a> Bound<'a> {
             let value = eval(expr, &self.symbols).and_then(|v| usize::try_from(v).ok());
             value.ok_or_else(|| Error::internal(format!("the size {expr} cannot be computed")))
         };
-        let strides = strides.iter().map(size).collect::<Result<Vec<usize>>>()?;
         let buffer = plan.buffers.get(buffer as usize).ok_or_else(|| Error::internal("an input without a buffer"))?;
         let bytes = size(&buffer.elements)?
             .checked_mul(buffer.dtype.size())
             .ok_or_else(|| Error::invalid_argument("the tensor is too large"))?;
+        if let Argument::Device(tensor) = argument {
+            tensor.wait(on.and_then(|on| on.stream))?;
+        }
+        if !written && let Some(laid) = self.as_it_lies(strides, bytes, argument, on) {
+            return Ok(laid);
+        }
+        let strides = strides.iter().map(size).collect::<Result<Vec<usize>>>()?;
         match argument {
             Argument::Tensor(view) => {
-                if !written
-                    && let Some(memory) = view.borrow_as(&strides)
-                    && memory.len() == bytes
-                {
-                    return Ok(Laid::Borrowed(memory));
-                }
                 self.copies += 1;
+                if !written
+                    && on.is_some()
+                    && bytes >= LARGE
+                    && let Some(memory) = view.borrow_as(view.strides())
+                    && memory.len() == bytes
+                    && let Some(strided) =
+                        Strided::new(view.dtype().size(), view.sizes(), view.strides(), &strides, None)
+                {
+                    return Ok(Laid::Strided(memory, strided));
+                }
                 let mut copy = Aligned::zeros(bytes)?;
                 view.copy_to(&mut copy, &strides).map_err(|e| Error::internal(e.message))?;
                 Ok(if written { Laid::Written { copy, caller: *view, strides } } else { Laid::Copied(copy) })
             }
             Argument::Device(tensor) => {
+                self.copies += 1;
                 if !written
                     && on.is_some_and(|on| on.device.same(tensor.device()))
-                    && let Some(place) = tensor.place_as(&strides, bytes)
+                    && let Some(strided) = tensor.strided_as(&strides)
                 {
-                    return Ok(Laid::Device(place));
+                    return Ok(Laid::Strided(&[], strided));
                 }
-                self.copies += 1;
                 if let Some(stream) = on.and_then(|on| on.stream) {
                     // What fills the tensor may stand there still, and copies to the host are made on another stream.
                     stream.synchronize()?;
@@ -132,6 +148,33 @@ impl<'a> Bound<'a> {
                 Ok(if written { Laid::WrittenDevice { copy, tensor, strides } } else { Laid::Copied(copy) })
             }
             _ => Ok(Laid::None),
+        }
+    }
+
+    /// A tensor that has the strides that the program reads, and can be used so.
+    fn as_it_lies(
+        &self,
+        strides: &[Expr],
+        bytes: usize,
+        argument: &Argument<'a>,
+        on: Option<On<'_>>,
+    ) -> Option<Laid<'a>> {
+        let same = |sizes: &[usize], found: &[usize]| {
+            let mut dims = strides.iter().zip(sizes).zip(found);
+            dims.all(|((stride, size), found)| {
+                *size == 1 || eval(stride, &self.symbols).and_then(|v| usize::try_from(v).ok()) == Some(*found)
+            })
+        };
+        match argument {
+            Argument::Tensor(view) if same(view.sizes(), view.strides()) => {
+                let memory = view.borrow_as(view.strides())?;
+                (memory.len() == bytes).then_some(Laid::Borrowed(memory))
+            }
+            Argument::Device(tensor) if same(tensor.sizes(), tensor.strides()) => {
+                let here = on.is_some_and(|on| on.device.same(tensor.device()));
+                tensor.place_of(bytes).filter(|_| here).map(Laid::Device)
+            }
+            _ => None,
         }
     }
 
@@ -144,14 +187,24 @@ impl<'a> Bound<'a> {
         each.collect()
     }
 
+    /// Inputs in other layouts, which the device brings into the program's, by number.
+    pub fn strided(&self) -> Vec<Option<Strided>> {
+        let each = self.inputs.iter().map(|laid| match laid {
+            Laid::Strided(_, strided) => Some(*strided),
+            _ => None,
+        });
+        each.collect()
+    }
+
     /// The inputs as the executor takes them.
     pub fn inputs(&mut self) -> Vec<InputValue<'_>> {
         let each = self.inputs.iter_mut().map(|laid| match laid {
             Laid::Borrowed(bytes) => InputValue::Tensor(bytes),
+            Laid::Strided(bytes, strided) if strided.place.is_none() => InputValue::Tensor(bytes),
             Laid::Copied(copy) => InputValue::Tensor(copy),
             Laid::Written { copy, .. } | Laid::WrittenDevice { copy, .. } => InputValue::TensorMut(copy),
             Laid::Number(value) => InputValue::Number(*value),
-            Laid::Device(_) | Laid::None => InputValue::None,
+            Laid::Strided(..) | Laid::Device(_) | Laid::None => InputValue::None,
         });
         each.collect()
     }

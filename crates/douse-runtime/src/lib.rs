@@ -28,7 +28,7 @@ mod session;
 mod symbols;
 mod value;
 
-pub use cuda::{CudaDevice, CudaGraph, CudaGraphReport, DeviceTensor, FunctionMeta, NewShape};
+pub use cuda::{Bindings, CudaDevice, CudaGraph, CudaGraphReport, DeviceTensor, FunctionMeta, NewShape};
 pub use douse_core::{Aligned, Code, DType, Error, HostTensor, Memory, Result, TensorView};
 pub use douse_cpu::Threads;
 pub use meta::{MethodMeta, Size, StateMeta, ValueKind, ValueMeta};

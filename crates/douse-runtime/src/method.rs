@@ -1,6 +1,7 @@
 //! A method that is ready to run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use douse_core::{Aligned, Code, Error, HostTensor, Result};
 use douse_cpu::{Executor, InputValue, Options, OutputValue};
@@ -9,7 +10,7 @@ use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, OutputKind, Plan};
 
 use crate::bind::{Bound, On};
-use crate::cuda::{self, CudaGraphReport, FunctionMeta, Output};
+use crate::cuda::{self, Bindings, CudaGraphReport, FunctionMeta, Output};
 use crate::program::LoadOptions;
 use crate::rollback::Rollback;
 use crate::session::Session;
@@ -112,8 +113,8 @@ impl Method {
             tracing::debug!(method = %self.plan.name, copies = bound.copies, "inputs copied into the plan's layout");
         }
         let symbols = std::mem::take(&mut bound.symbols);
-        let places = bound.places();
-        let outputs = self.run_engine(session, &symbols, &places, bound.inputs())?;
+        let (places, strided) = (bound.places(), bound.strided());
+        let outputs = self.run_engine(session, &symbols, (&places, &strided), bound.inputs())?;
         session.advance();
         bound.write_back()?;
         outputs.into_iter().map(value).collect()
@@ -124,7 +125,7 @@ impl Method {
         &mut self,
         session: &mut Session,
         symbols: &[Option<i64>],
-        places: &[Option<Place>],
+        (places, strided): (&[Option<Place>], &[Option<cuda::Strided>]),
         inputs: Vec<InputValue<'_>>,
     ) -> Result<Vec<Output>> {
         match &mut self.engine {
@@ -144,8 +145,8 @@ impl Method {
             }
             Engine::Cuda(executor) => {
                 let (random, at_risk) = (session.random()?, self.rollback.at_risk());
-                let outputs_on_device = self.outputs_on_device;
-                let call = cuda::Call { symbols, random, at_risk, places, outputs_on_device };
+                let (outputs_on_device, threads) = (self.outputs_on_device, &self.threads);
+                let call = cuda::Call { symbols, random, at_risk, places, strided, threads, outputs_on_device };
                 let state = session.move_to_device(executor.device(), executor.initial_state())?;
                 executor.run(state, &call, inputs)
             }
@@ -160,8 +161,11 @@ impl Method {
     }
 
     /// Runs later calls on a caller's stream (see [`Device::borrow_stream`](douse_cuda::Device::borrow_stream)), so that they begin after what
-    /// stands on it; `None`: on one of the method's own. A call still returns when its results are there: an error of the program must not be
-    /// missed.
+    /// stands on it; `None`: on one of the method's own.
+    ///
+    /// A call then returns before its work is done if nobody has to hear of its end: inputs are on the device and used there, outputs stay there
+    /// ([`LoadOptions::with_outputs_on_device`]), and the program has no checks that could fail. Its outputs and state are waited for where they
+    /// are read; a fault of the device comes back with what waits. All other calls return when their results are there.
     ///
     /// # Errors
     /// `InvalidArgument` for another device's stream; `NotSupported` on the CPU.
@@ -188,6 +192,29 @@ impl Method {
         match &self.engine {
             Engine::Cpu(_) => None,
             Engine::Cuda(executor) => executor.milliseconds(),
+        }
+    }
+
+    /// Times calls no longer.
+    pub fn leave_calls_untimed(&mut self) {
+        if let Engine::Cuda(executor) = &mut self.engine {
+            executor.leave_untimed();
+        }
+    }
+
+    /// How long the host has waited for the device in the last call: the rest of the call is the host's own work. Zero on the CPU.
+    pub fn waited(&self) -> Duration {
+        match &self.engine {
+            Engine::Cpu(_) => Duration::ZERO,
+            Engine::Cuda(executor) => executor.waited(),
+        }
+    }
+
+    /// How the inputs of the last call came to the device; `None` on the CPU.
+    pub fn bindings(&self) -> Option<Bindings> {
+        match &self.engine {
+            Engine::Cpu(_) => None,
+            Engine::Cuda(executor) => Some(executor.bindings()),
         }
     }
 
@@ -305,6 +332,7 @@ fn value(output: Output) -> Result<Value> {
     use douse_core::Scalar;
     let output = match output {
         Output::Device(tensor) => return Ok(Value::Device(tensor)),
+        Output::Tensor(tensor) => return Ok(Value::Tensor(tensor)),
         Output::Host(output) => output,
     };
     Ok(match output {

@@ -11,6 +11,9 @@ use douse_program::container::ptd;
 /// alike (a prefill and a decode step over one cache).
 ///
 /// A new session begins with the initial values of each method that runs in it. A clone goes on by itself.
+///
+/// A call that fails on the device once it has begun (a fault of the device, not a check of the program) breaks its session: nobody knows what
+/// the call has written. Later calls in it are refused with `InvalidState`, until it is [`reset`](Session::reset). Other sessions go on.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     /// State on the host.
@@ -77,12 +80,16 @@ impl Session {
     pub(crate) fn move_to_device<'a>(
         &mut self,
         device: &CudaDevice,
-        initial: impl Iterator<Item = (&'a str, &'a [u8])>,
+        initial: impl Iterator<Item = (&'a str, &'a [u8])> + Clone,
     ) -> Result<&mut DeviceState> {
         if self.device.as_ref().is_some_and(|state| !state.is_on(device)) {
             self.move_to_host()?;
         }
         let state = self.device.get_or_insert_with(|| Box::new(DeviceState::new(device)));
+        state.check()?;
+        if state.holds(initial.clone()) {
+            return Ok(state);
+        }
         for (name, bytes) in initial {
             let known = state.len(name).or_else(|| self.state.get_mut(name).map(|bytes| bytes.len()));
             check_size(name, known.unwrap_or(bytes.len()), bytes.len())?;

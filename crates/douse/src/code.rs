@@ -72,7 +72,10 @@ impl Coder {
                 library: Vec::new(),
                 copy: emitted.copy.clone(),
                 guarded_copy: emitted.guarded_copy.clone(),
+                finish: emitted.finish.clone(),
+                rearrange: emitted.rearrange.clone(),
                 set_condition: emitted.set_condition.clone(),
+                overlaps: architecture.overlaps_launches(),
             };
             if let (Form::Soft, Some(compiler)) = (architecture.form, &self.soft) {
                 let modules = compiler.compile_all(&soft_sources(&emitted), Cache::user("soft").as_ref())?;
@@ -113,14 +116,10 @@ fn keep(target: &mut CudaTarget, data: &mut Vec<(String, Bytes)>, modules: Vec<V
 /// The modules with the names of their functions, as softgpu needs them.
 fn soft_sources(emitted: &Emitted) -> Vec<soft::Source> {
     let library = emitted.library.iter().flat_map(|step| &step.launches).map(|launch| &launch.launch);
-    let launched = emitted
-        .kernels
-        .iter()
-        .flat_map(|kernel| &kernel.launches)
-        .chain(library)
-        .map(|launch| (launch.module, &launch.function));
-    let service =
-        [Some(&emitted.copy), emitted.guarded_copy.as_ref(), emitted.set_condition.as_ref()].into_iter().flatten();
+    let launched = emitted.kernels.iter().flat_map(|kernel| &kernel.launches).chain(library);
+    let launched = launched.map(|launch| (launch.module, &launch.function));
+    let always = [&emitted.copy, &emitted.finish, &emitted.rearrange].into_iter();
+    let service = always.chain(&emitted.guarded_copy).chain(&emitted.set_condition);
     let all: BTreeSet<_> = launched.chain(service.map(|name| (name.module, &name.function))).collect();
     let modules = emitted.modules.iter().enumerate().map(|(number, text)| {
         let here = all.iter().filter(|(module, _)| *module as usize == number);

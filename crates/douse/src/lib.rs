@@ -22,8 +22,8 @@ mod code;
 mod lower;
 
 pub use douse_runtime::{
-    Aligned, Argument, Code, CudaDevice, CudaGraph, CudaGraphReport, DType, Device, DeviceTensor, Error, FunctionMeta,
-    HostTensor, LoadOptions, Memory, Method, MethodMeta, NewShape, Program, Result, Session, Size, StateMeta,
-    TensorView, Threads, Value, ValueKind, ValueMeta,
+    Aligned, Argument, Bindings, Code, CudaDevice, CudaGraph, CudaGraphReport, DType, Device, DeviceTensor, Error,
+    FunctionMeta, HostTensor, LoadOptions, Memory, Method, MethodMeta, NewShape, Program, Result, Session, Size,
+    StateMeta, TensorView, Threads, Value, ValueKind, ValueMeta,
 };
 pub use lower::{LowerOptions, Lowered, Refused, Unsupported, Watch, lower, lower_exported, lower_methods};

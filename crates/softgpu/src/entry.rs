@@ -360,6 +360,17 @@ functions! {
     }
 
     context fn cuPointerGetAttribute(value: *mut c_int, attribute: c_int, address: Address) {
+        // MEMORY_TYPE: of the host, pinned, or of the device.
+        if attribute == 2 {
+            let world = world();
+            let kind = match world.memory.check(address, 0, "a pointer") {
+                _ if world.memory.is_pinned(address, 1) => 1,
+                Ok(()) => 2,
+                Err(failure) => return fail(INVALID_VALUE, failure.detail),
+            };
+            drop(world);
+            return give(value, kind);
+        }
         // DEVICE_ORDINAL
         if attribute != 9 {
             return fail(INVALID_VALUE, format!("attribute {attribute} of a pointer"));
@@ -621,6 +632,15 @@ functions! {
         let launch = node_launch(params)?;
         let handle = world().add_node(graph, slice(after, count), Kind::Work(Work::Launch(launch)))?;
         give(node, handle)
+    }
+
+    context fn cuGraphAddDependencies_v2(
+        graph: Handle, from: *const Handle, to: *const Handle, data: *const [u8; 8], count: usize,
+    ) {
+        let programmatic = (0..count).map(|i| !data.is_null() && (*data.add(i))[2] != 0);
+        let edges: Vec<_> = slice(from, count).iter().zip(slice(to, count)).zip(programmatic).collect();
+        let mut world = world();
+        edges.into_iter().try_for_each(|((from, to), programmatic)| world.add_edge(graph, *from, *to, programmatic))
     }
 
     context fn cuGraphAddMemcpyNode(

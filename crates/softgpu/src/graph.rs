@@ -82,6 +82,27 @@ impl World {
         Ok(handle)
     }
 
+    /// Makes a node wait for another, which must stand before it. (A programmatic edge, of two kernels, is kept like any other.)
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for what is no node of the graph, for the wrong order, and for a programmatic edge of what is no kernel.
+    pub fn add_edge(&mut self, graph: u64, from: u64, to: u64, programmatic: bool) -> Outcome {
+        let graph = self.graphs.get_mut(graph)?;
+        let place = |handle: u64| graph.nodes.iter().position(|node| node.handle == handle);
+        let (Some(a), Some(b)) = (place(from), place(to)) else {
+            return fail(
+                INVALID_VALUE,
+                format!("an edge from {from:#x} to {to:#x}, one of which is no node of the graph"),
+            );
+        };
+        let kernels = [a, b].iter().all(|at| matches!(graph.nodes[*at].kind, Kind::Work(Work::Launch(_))));
+        if a >= b || programmatic && !kernels {
+            return fail(INVALID_VALUE, format!("an edge from {from:#x} to {to:#x}"));
+        }
+        graph.nodes[b].after.push(from);
+        Ok(())
+    }
+
     /// The nodes of a graph with everything inside.
     fn flatten(&self, graph: &Graph, conditions: &mut Vec<(u64, Option<u32>)>) -> Outcome<Nodes> {
         conditions.extend(&graph.conditions);

@@ -30,7 +30,7 @@ pub(super) struct EmittedFunction {
 }
 
 /// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at,
-/// `only_read` those in whose memory it writes nothing. A guarded one does nothing where the error flag is raised.
+/// `apart` those it writes and reaches in no other way. A guarded one does nothing where the error flag is raised.
 ///
 /// # Errors
 /// `Internal` for a kernel that is not well formed.
@@ -38,7 +38,7 @@ pub(super) fn emit(
     kernel: &Kernel,
     ranges: &Ranges,
     private: &[u32],
-    only_read: &[u32],
+    apart: &[u32],
     guarded: bool,
 ) -> Result<EmittedKernel> {
     let strategy = Strategy::of(kernel, ranges);
@@ -52,7 +52,7 @@ pub(super) fn emit(
             row: None,
             split: None,
             private,
-            only_read,
+            apart,
         };
         writer.out.line("{");
         if guarded {
@@ -107,7 +107,7 @@ pub(super) struct Writer<'a> {
     /// How blocks share an outer point, where they do.
     pub split: Option<Split>,
     private: &'a [u32],
-    only_read: &'a [u32],
+    apart: &'a [u32],
 }
 
 /// So many values a lane are added up plainly: with the tree of the lanes above them that is as exact as sums in pairs.
@@ -118,13 +118,14 @@ const THREADS: u32 = 256;
 impl Writer<'_> {
     fn finish(mut self, suffix: &str, blocks: Expr, threads: u32, guarded: bool) -> EmittedFunction {
         self.out.line("}");
-        let Writer { kernel, needs, out, only_read, .. } = self;
+        let Writer { kernel, needs, out, apart, .. } = self;
         let symbols: Vec<u32> = kernel.symbols().into_iter().collect();
         let function = names::function(&kernel.name) + suffix;
         let mut arguments = Vec::new();
         for (i, param) in kernel.params.iter().enumerate() {
             let constant = if param.access == Access::Read { "const " } else { "" };
-            let restrict = if only_read.contains(&(i as u32)) { "__restrict__ " } else { "" };
+            // Not on what it reads: that may be written until the kernel has waited for the one before.
+            let restrict = if apart.contains(&(i as u32)) { "__restrict__ " } else { "" };
             arguments.push(format!("{constant}{} *{restrict}a{i}", names::element(param.dtype).unwrap_or("void")));
         }
         arguments.extend(symbols.iter().map(|s| format!("int64 s{s}")));

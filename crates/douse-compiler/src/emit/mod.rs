@@ -12,6 +12,7 @@ mod kernel;
 mod library;
 mod names;
 mod ordered;
+mod overlap;
 mod private;
 mod registers;
 mod row;
@@ -42,6 +43,7 @@ pub const FUNCTIONS_FOLLOW: &str = "// ==== The program's functions ====";
 const PRELUDE: &str = include_str!("cuda/prelude.cuh");
 const MATH: &str = include_str!("cuda/math.cuh");
 const COMBINE: &str = include_str!("cuda/combine.cuh");
+const OVERLAP: &str = include_str!("cuda/overlap.cuh");
 const SPECIAL: &str = include_str!("cuda/special.cuh");
 
 /// Functions of a module: few enough that modules compile in parallel, enough that the prelude is not compiled too often.
@@ -56,9 +58,11 @@ pub struct Emitted {
     pub kernels: Vec<KernelLaunches>,
     /// How each library step is run, in the order of [`douse_program::target::library_steps`].
     pub library: Vec<LibraryLaunches>,
-    /// See [`CudaTarget`](douse_program::target::CudaTarget) for these three.
+    /// See [`CudaTarget`](douse_program::target::CudaTarget) for these.
     pub copy: FunctionName,
     pub guarded_copy: Option<FunctionName>,
+    pub finish: FunctionName,
+    pub rearrange: FunctionName,
     pub set_condition: Option<FunctionName>,
 }
 
@@ -79,7 +83,7 @@ struct Modules {
 impl Modules {
     /// Adds a function and says which module it is in.
     fn add(&mut self, function: Function) -> u32 {
-        self.functions.push(function);
+        self.functions.push(Function { text: overlap::begin(&function.text), ..function });
         ((self.functions.len() - 1) / FUNCTIONS) as u32
     }
 
@@ -87,7 +91,7 @@ impl Modules {
         self.functions
             .chunks(FUNCTIONS)
             .map(|functions| {
-                let mut text = [PRELUDE, MATH, COMBINE].join("\n");
+                let mut text = [PRELUDE, OVERLAP, MATH, COMBINE].join("\n");
                 if functions.iter().any(|f| f.special) {
                     text.push('\n');
                     text.push_str(SPECIAL);
@@ -117,7 +121,7 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let ranges = bounds::ranges(plan);
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
-    let (private, only_read, guards) = (private::params(plan), private::only_read(plan), Guards::of(plan));
+    let (private, apart, guards) = (private::params(plan), private::apart(plan), Guards::of(plan));
     let launched = launched(plan);
     for (number, kernel) in plan.kernels.iter().enumerate() {
         if !launched.contains(&number) {
@@ -125,8 +129,8 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
             continue;
         }
         let private = private.get(number).map_or(&[][..], Vec::as_slice);
-        let only_read = only_read.get(number).map_or(&[][..], Vec::as_slice);
-        let emitted = kernel::emit(kernel, &ranges, private, only_read, guards.kernel(number))?;
+        let apart = apart.get(number).map_or(&[][..], Vec::as_slice);
+        let emitted = kernel::emit(kernel, &ranges, private, apart, guards.kernel(number))?;
         let launches = emitted.functions.into_iter().map(|EmittedFunction { text, special, launch }| {
             let module = modules.add(Function { text, special, templates: &[] });
             Launch { module, ..launch }
@@ -136,8 +140,10 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let library = library::emit(plan, &ranges, arch, &guards, &mut modules)?;
     let copy = service::copy(&mut modules);
     let guarded_copy = guards.copies().then(|| service::guarded_copy(&mut modules));
+    let (finish, rearrange) = (service::finish(&mut modules), service::rearrange(&mut modules));
     let set_condition = service::branches_on_device(plan).then(|| service::set_condition(&mut modules));
-    Ok(Emitted { modules: modules.texts(), kernels, library, copy, guarded_copy, set_condition })
+    let modules = modules.texts();
+    Ok(Emitted { modules, kernels, library, copy, guarded_copy, finish, rearrange, set_condition })
 }
 
 /// The kernels that some step launches.

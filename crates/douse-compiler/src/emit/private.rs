@@ -1,4 +1,4 @@
-//! Which buffers only one kernel touches: what it keeps in registers it need not store there. And which it only reads.
+//! Which buffers only one kernel touches: what it keeps in registers it need not store there. And which it writes and reaches in no other way.
 
 use douse_program::kernel::Access;
 use douse_program::plan::{BufferId, BufferKind, Plan, Step};
@@ -27,23 +27,20 @@ pub(super) fn params(plan: &Plan) -> Vec<Vec<u32>> {
     params
 }
 
-/// For each kernel the parameters whose buffers no step gives it to write too: loads from them need not wait for stores.
-pub(super) fn only_read(plan: &Plan) -> Vec<Vec<u32>> {
-    let reads = |kernel: usize| {
+/// For each kernel the written parameters whose buffers no step gives it a second time: other loads need not wait for stores to them.
+pub(super) fn apart(plan: &Plan) -> Vec<Vec<u32>> {
+    let written = |kernel: usize| -> Vec<u32> {
         let params = plan.kernels.get(kernel).map_or(&[][..], |kernel| kernel.params.as_slice());
-        params.iter().map(|param| param.access == Access::Read).collect::<Vec<_>>()
+        (0u32..).zip(params).filter(|(_, param)| param.access != Access::Read).map(|(number, _)| number).collect()
     };
-    let mut only: Vec<Vec<u32>> = (0..plan.kernels.len())
-        .map(|kernel| (0u32..).zip(reads(kernel)).filter(|(_, reads)| *reads).map(|(param, _)| param).collect())
-        .collect();
+    let mut apart: Vec<Vec<u32>> = (0..plan.kernels.len()).map(written).collect();
     uses::each_step(&plan.steps, &mut |step| {
         if let Step::Kernel { kernel, args } = step
-            && let Some(only) = only.get_mut(*kernel as usize)
+            && let Some(apart) = apart.get_mut(*kernel as usize)
         {
-            let reads = reads(*kernel as usize);
-            let written: Vec<_> = args.iter().zip(&reads).filter(|(_, reads)| !**reads).map(|(arg, _)| *arg).collect();
-            only.retain(|param| args.get(*param as usize).is_some_and(|arg| !written.contains(arg)));
+            let once = |arg: &BufferId| args.iter().filter(|other| *other == arg).count() == 1;
+            apart.retain(|param| args.get(*param as usize).is_some_and(once));
         }
     });
-    only
+    apart
 }

@@ -106,7 +106,7 @@ pub fn decide(
         next_home: n as u32,
         fuse,
         points: match fuse {
-            true => Points::find(&module.graph, definitions, ranges),
+            true => Points::find(&module.graph, definitions, ranges, module.roots()),
             false => Points::none(&module.graph),
         },
     };

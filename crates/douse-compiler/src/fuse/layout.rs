@@ -139,8 +139,9 @@ impl Layouts {
                 last[result.0 as usize] = true;
                 self.strides[result.0 as usize].get_or_insert_with(|| channels_last(shape));
             }
-            // Filters that are constants, each read as one value alone, lie alike.
-            if let (true, Op::Convolution(_), Some(filters)) = (half, &node.op, node.operands.get(1))
+            // Filters that are constants, each read as one value alone, lie as the image does.
+            if let (true, Op::Convolution(_), [image, filters, ..]) = (half, &node.op, node.operands.as_slice())
+                && last[image.0 as usize]
                 && let Some(Op::Constant(i)) = definitions[filters.0 as usize].map(|n| &graph.node(n).op)
                 && graph.nodes.iter().filter(|n| matches!(&n.op, Op::Constant(other) if other == i)).count() == 1
             {

@@ -1,7 +1,8 @@
 //! What is computed from a product's result point by point: it can be done while the results are in registers, as the product's epilogue.
 //!
 //! A value is *at the points* of a product if it is computed element by element from the product's result and from what is there before the
-//! product. Where something else than such a value reads one, it is stored: so chains end there, and what reads it sees memory.
+//! product. Where something else than such a value reads one, it is stored: so chains end there, and what reads it sees memory. Where something
+//! else reads the result itself, the result is stored, and nothing is gained: no value is at its points.
 
 use douse_core::sym::{Expr, Ranges};
 use douse_ir::{Graph, NodeId, Op, Value};
@@ -14,20 +15,34 @@ pub struct Points {
     of: Vec<Option<Value>>,
     /// Ends of chains.
     stored: Vec<bool>,
+    /// Results of products that something else reads too.
+    shared: Vec<bool>,
 }
 
 impl Points {
     /// No value is at the points of any product.
     pub fn none(graph: &Graph) -> Points {
         let n = graph.values.len();
-        Points { of: vec![None; n], stored: vec![false; n] }
+        Points { of: vec![None; n], stored: vec![false; n], shared: vec![false; n] }
     }
 
-    pub fn find(graph: &Graph, definitions: &[Option<NodeId>], ranges: &Ranges) -> Points {
+    /// `results_elsewhere`: what is needed beside the nodes that read it.
+    pub fn find(
+        graph: &Graph,
+        definitions: &[Option<NodeId>],
+        ranges: &Ranges,
+        results_elsewhere: impl IntoIterator<Item = Value>,
+    ) -> Points {
         let mut points = Points::none(graph);
         let heights = heights(graph);
-        // The second time the ends are known, and what reads them is at no points for their sake.
-        for _ in 0..2 {
+        for value in results_elsewhere {
+            points.shared[value.0 as usize] = true;
+        }
+        // First what is shared is found, then the ends; then what reads them is at no points for their sake.
+        for round in 0..3 {
+            if round == 1 {
+                points.stored.fill(false);
+            }
             for (number, node) in graph.nodes.iter().enumerate() {
                 let at = points.node(graph, definitions, &heights, ranges, NodeId(number as u32));
                 if let (Some(result), true) = (node.results.first(), node.op.is_elementwise()) {
@@ -63,7 +78,7 @@ impl Points {
             op => op.is_elementwise(),
         };
         let origin = |points: &Points, operand: Value| match definitions[operand.0 as usize] {
-            Some(by) if is_product(&graph.node(by).op) => Some((by, operand)),
+            Some(by) if is_product(&graph.node(by).op) => (!points.shared[operand.0 as usize]).then_some((by, operand)),
             _ if points.is_end(operand) => None,
             _ => points.of(operand).and_then(|result| Some((definitions[result.0 as usize]?, result))),
         };
@@ -76,6 +91,9 @@ impl Points {
             let carried = origin(self, *operand).map(|(_, result)| result) == latest.map(|(_, result)| result);
             if !carried && self.of(*operand).is_some() {
                 self.stored[operand.0 as usize] = true;
+            }
+            if !carried && origin(self, *operand).is_some_and(|(_, result)| result == *operand) {
+                self.shared[operand.0 as usize] = true;
             }
         }
         latest.map(|(_, result)| result)

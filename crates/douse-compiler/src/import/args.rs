@@ -18,6 +18,8 @@ pub enum Val {
     /// A new complex tensor, as a real value with a last dimension of 2.
     Complex(Value),
     List(Vec<Val>),
+    /// A tensor of which this level of `torch.vmap` hides a dimension: its elements along that.
+    Batched(i64, Vec<Val>),
     Int(Expr),
     Float(f64),
     /// A float that is known at run time only: 0-d float64.

@@ -82,6 +82,8 @@ pub struct Importer {
     pub(super) autocast: Option<DType>,
     /// How many results the node that is imported has in the program.
     pub(super) results: usize,
+    /// How many operators ran on elements of batches that `torch.vmap` hides.
+    pub(super) vmapped: usize,
     /// Text of the place that is imported, for messages of checks: `model.py:12: y = x[i]`.
     pub place: String,
 }
@@ -99,6 +101,7 @@ impl Importer {
             unsupported: IndexMap::new(),
             autocast: None,
             results: 0,
+            vmapped: 0,
             place: String::new(),
         }
     }
@@ -296,6 +299,9 @@ impl Importer {
     /// Runs the row of `args.target`, or what stands for it: the functional operator and a write for an in-place one, a view and a copy for
     /// a `_copy`, the operator that returns and a write for one with `out`.
     pub fn call(&mut self, args: &Args) -> Result<Val> {
+        if let Some(result) = self.batched(args)? {
+            return Ok(result);
+        }
         let target = args.target.as_str();
         if let Some(function) = table::find(target) {
             return function(self, args);

@@ -79,6 +79,7 @@ mod table;
 pub mod tensor;
 mod unique;
 pub mod view;
+mod vmap;
 
 pub use args::{Args, Val};
 pub use importer::{ImportError, Importer, Unsupported};

@@ -8,7 +8,7 @@ use super::{
     activation, arithmetic, attention, calculus, comparison, complex, control, convert, convolution, create, detection,
     distance, einsum, embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul,
     norm, normalization, pad, pooling, quantized, random, rearrange, recurrent, reduce, resize, scan, scatter, search,
-    signal, softmax, sort, special, split, statistics, steps, strided, systems, unique, view,
+    signal, softmax, sort, special, split, statistics, steps, strided, systems, unique, view, vmap,
 };
 
 /// The families' tables.
@@ -73,6 +73,7 @@ const FAMILIES: &[&[Row]] = &[
     systems::ROWS,
     unique::ROWS,
     view::ROWS,
+    vmap::ROWS,
 ];
 
 /// An index of constant tables; it holds no state.

@@ -86,6 +86,21 @@ pub(crate) struct CopyParams {
     pub depth: usize,
 }
 
+/// `CUgraphEdgeData`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct EdgeData {
+    pub from_port: u8,
+    pub to_port: u8,
+    pub kind: u8,
+    pub reserved: [u8; 5],
+}
+
+/// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC` from `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`: launched once all blocks have ended.
+pub(crate) const AFTER_END: EdgeData = EdgeData { from_port: 1, to_port: 0, kind: 1, reserved: [0; 5] };
+/// The same from `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`: launched once all blocks have begun.
+pub(crate) const AFTER_BEGIN: EdgeData = EdgeData { from_port: 2, to_port: 0, kind: 1, reserved: [0; 5] };
+
 /// `CU_GRAPH_NODE_TYPE_CONDITIONAL`
 pub(crate) const CONDITIONAL: c_int = 13;
 /// `CU_GRAPH_COND_TYPE_IF`, `CU_GRAPH_COND_TYPE_WHILE`
@@ -173,6 +188,8 @@ entry_points! {
     cuGraphDestroy = "cuGraphDestroy"(RawGraph);
     cuGraphAddKernelNode =
         "cuGraphAddKernelNode_v2"(*mut RawNode, RawGraph, *const RawNode, usize, *const KernelParams);
+    cuGraphAddDependencies =
+        "cuGraphAddDependencies_v2"(RawGraph, *const RawNode, *const RawNode, *const EdgeData, usize);
     cuGraphAddMemcpyNode =
         "cuGraphAddMemcpyNode"(*mut RawNode, RawGraph, *const RawNode, usize, *const CopyParams, RawContext);
     cuGraphAddNode = "cuGraphAddNode_v2"(

@@ -14,8 +14,8 @@ use douse_core::{Error, Result};
 
 use super::device::Device;
 use super::entry::{
-    CONDITIONAL, ConditionalParams, CopyParams, CopySide, DEVICE, HOST, IF, KernelParams, RawCondition, RawContext,
-    RawExec, RawGraph, RawNode, WHILE,
+    AFTER_BEGIN, AFTER_END, CONDITIONAL, ConditionalParams, CopyParams, CopySide, DEVICE, EdgeData, HOST, IF,
+    KernelParams, RawCondition, RawContext, RawExec, RawGraph, RawNode, WHILE,
 };
 use super::memory::{PinnedBytes, PinnedMemory, Place};
 use super::module::{Argument, Function, Grid, Module};
@@ -51,6 +51,28 @@ pub struct Graph {
 pub struct Chain {
     raw: RawGraph,
     last: Option<RawNode>,
+    /// Blocks of the last node, if it is a kernel's.
+    blocks: Option<u64>,
+}
+
+/// When a launch may begin, where the node before it is a kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlap {
+    /// When that is done.
+    None,
+    /// While it ends: the function first waits for the work before it (`griddepcontrol.wait`), as all on the chain do. Where both have at most so
+    /// many blocks, they come onto the device while those before work; more of them would take places unevenly.
+    Few(u64),
+}
+
+impl Overlap {
+    fn edge(self, before: Option<u64>, blocks: u64) -> Option<EdgeData> {
+        match (self, before?) {
+            (Overlap::None, _) => None,
+            (Overlap::Few(few), before) if before <= few && blocks <= few => Some(AFTER_BEGIN),
+            (Overlap::Few(_), _) => Some(AFTER_END),
+        }
+    }
 }
 
 /// A node, for changing it in the graph's instance.
@@ -93,7 +115,7 @@ impl Device {
 impl Graph {
     /// The graph's own chain, empty.
     pub fn chain(&self) -> Chain {
-        Chain { raw: self.raw, last: None }
+        Chain { raw: self.raw, last: None, blocks: None }
     }
 
     /// Adds a launch. The arguments must be those the kernel declares.
@@ -106,19 +128,30 @@ impl Graph {
         function: &Function,
         grid: &Grid,
         arguments: &[Argument],
+        overlap: Overlap,
     ) -> Result<Node> {
         let _current = self.device.enter()?;
         let add = self.device.table().cuGraphAddKernelNode;
         let mut node = RawNode::NULL;
-        let before = chain.before();
+        let blocks = grid.blocks.iter().map(|n| u64::from(*n)).product();
+        let overlaps = chain.last.zip(overlap.edge(chain.blocks, blocks));
+        let before = if overlaps.is_some() { Vec::new() } else { chain.before() };
         let status = with_params(function, grid, arguments, |params| {
             // SAFETY: the pointers are to variables and slices of the lengths given, whose contents the driver copies; the function lives
             // as long as the graph, which keeps it.
             unsafe { add(&raw mut node, chain.raw, before.as_ptr(), before.len(), params) }
         });
         self.device.check("cuGraphAddKernelNode", status).map_err(|e| e.at(function.name()))?;
+        if let Some((before, edge)) = overlaps {
+            // SAFETY: the pointers are to variables; both nodes are of the graph, and of kernels.
+            let status = unsafe {
+                let add = self.device.table().cuGraphAddDependencies;
+                add(chain.raw, &raw const before, &raw const node, &raw const edge, 1)
+            };
+            self.device.check("cuGraphAddDependencies", status).map_err(|e| e.at(function.name()))?;
+        }
         keep(&mut self.kept.modules, function.module());
-        Ok(chain.extend(node))
+        Ok(chain.extend(node, Some(blocks)))
     }
 
     /// Adds a copy.
@@ -137,7 +170,7 @@ impl Graph {
         };
         self.device.check("cuGraphAddMemcpyNode", status)?;
         transfer.pinned().iter().for_each(|pinned| keep(&mut self.kept.pinned, pinned));
-        Ok(chain.extend(node))
+        Ok(chain.extend(node, None))
     }
 
     /// A condition for a branch or loop on that chain; false at every launch until a kernel sets it.
@@ -198,12 +231,12 @@ impl Graph {
             add(&raw mut node, chain.raw, before.as_ptr(), std::ptr::null(), before.len(), &raw mut params)
         };
         self.device.check("cuGraphAddNode", status)?;
-        chain.extend(node);
+        chain.extend(node, None);
         if params.bodies.is_null() {
             return Err(Error::internal("the driver gave a conditional node without bodies"));
         }
         // SAFETY: the driver has set `bodies` to as many graphs as `size`; they live as long as the graph.
-        Ok(std::array::from_fn(|i| Chain { raw: unsafe { *params.bodies.add(i) }, last: None }))
+        Ok(std::array::from_fn(|i| Chain { raw: unsafe { *params.bodies.add(i) }, last: None, blocks: None }))
     }
 
     /// Makes the graph ready to be launched.
@@ -233,8 +266,8 @@ impl Chain {
         self.last.into_iter().collect()
     }
 
-    fn extend(&mut self, node: RawNode) -> Node {
-        self.last = Some(node);
+    fn extend(&mut self, node: RawNode, blocks: Option<u64>) -> Node {
+        (self.last, self.blocks) = (Some(node), blocks);
         Node(node)
     }
 }

@@ -3,11 +3,12 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use douse_core::{Code, Error, Result};
 
 use super::device::Device;
-use super::entry::Address;
+use super::entry::{Address, HOST};
 use super::stream::Stream;
 
 /// Memory on a device, freed when dropped. (The driver frees it when the work that uses it is done.)
@@ -25,6 +26,8 @@ pub struct Place {
     len: usize,
 }
 
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`
+const POINTER_KIND: i32 = 2;
 /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`
 const POINTER_DEVICE: i32 = 9;
 
@@ -145,6 +148,36 @@ impl Device {
         self.check("cuMemcpyHtoDAsync", status)
     }
 
+    /// Whether bytes lie in memory that a caller has pinned (`cuMemHostAlloc`, `cuMemHostRegister`, PyTorch's `pin_memory`).
+    pub fn is_pinned(&self, bytes: &[u8]) -> bool {
+        let Ok(_current) = self.enter() else { return false };
+        let knows = |at: Option<&u8>| {
+            let mut kind: u32 = 0;
+            let Some(at) = at.map(|byte| std::ptr::from_ref(byte).addr() as u64) else { return false };
+            // SAFETY: the pointer is to a variable of the attribute's type; the driver refuses addresses that it does not know.
+            let status = unsafe { (self.table().cuPointerGetAttribute)((&raw mut kind).cast(), POINTER_KIND, at) };
+            status == 0 && kind == HOST
+        };
+        knows(bytes.first()) && knows(bytes.last())
+    }
+
+    /// Copies bytes that are [pinned](Device::is_pinned) to a place of their length, and waits.
+    ///
+    /// # Errors
+    /// What the driver says; `Internal` where the lengths differ.
+    pub fn upload_pinned(&self, from: &[u8], to: Place, stream: &Stream) -> Result<()> {
+        if from.len() != to.len {
+            return Err(Error::internal(format!("a copy of {} bytes to {}", from.len(), to.len)));
+        }
+        let _current = self.enter()?;
+        // SAFETY: both are of that length; the bytes are borrowed until the copy is done, or can never be done.
+        let status =
+            unsafe { (self.table().cuMemcpyHtoDAsync)(to.address, from.as_ptr().cast(), to.len, stream.raw()) };
+        let copied = self.check("cuMemcpyHtoDAsync", status);
+        stream.synchronize()?;
+        copied
+    }
+
     /// Copies a place into a part of pinned memory.
     ///
     /// # Errors
@@ -262,6 +295,32 @@ impl PinnedMemory {
     /// `Internal` where there is no such place.
     pub fn address(&self, start: usize) -> Result<u64> {
         Ok(self.part(start, 0)?.addr() as u64)
+    }
+
+    /// The word at a multiple of four bytes, which a kernel may be writing; what it wrote before that, beyond a fence, can be read then.
+    ///
+    /// # Errors
+    /// `Internal` where there is none.
+    pub fn word(&self, start: usize) -> Result<u32> {
+        Ok(self.word_at(start)?.load(Ordering::Acquire))
+    }
+
+    /// Sets a word.
+    ///
+    /// # Errors
+    /// `Internal` where there is none.
+    pub fn set_word(&mut self, start: usize, value: u32) -> Result<()> {
+        self.word_at(start)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn word_at(&self, start: usize) -> Result<&AtomicU32> {
+        let word = self.part(start, size_of::<u32>())?;
+        if !start.is_multiple_of(size_of::<u32>()) {
+            return Err(Error::internal(format!("a word at byte {start} of pinned memory")));
+        }
+        // SAFETY: the part is ours, of a word's length, and aligned as the memory is; it lives as long as `self`.
+        Ok(unsafe { AtomicU32::from_ptr(word.cast()) })
     }
 
     pub(super) fn bytes(&self) -> Arc<PinnedBytes> {

@@ -169,6 +169,7 @@ const CODES: &[(Status, Code)] = &[
     (222, Code::DelegateInvalidCompatibility),
     // CUDA_ERROR_NOT_FOUND: a symbol that the code should have.
     (500, Code::InvalidProgram),
-    // CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    // CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, CUDA_ERROR_NOT_SUPPORTED
     (701, Code::OutOfResources),
+    (801, Code::NotSupported),
 ];

@@ -132,6 +132,7 @@ template <class T> inline T atomicOr(T *p, T value) { T old = *p; *p = old | val
 template <class T> inline T atomicExch(T *p, T value) { T old = *p; *p = value; return old; }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
+inline void __threadfence_system() {}
 
 // A symbol of the module: kernels declare it once more.
 extern "C" void cudaGraphSetConditional(unsigned long long condition, unsigned value) {

@@ -35,6 +35,12 @@ extern "C" __global__ void range(const float *x, ErrorFlag *flag) {
   if (x[0] >= 7.0f && !flag->code) *flag = ErrorFlag{1, 0, (long long)x[0], 7};
 }
 
+// Writes to what is no memory where x[0] is negative.
+extern "C" __global__ void stray(const float *x) {
+  FIRST;
+  if (x[0] < 0.0f) *(volatile int *)16 = 1;
+}
+
 // out[0], out[1] = seed, call
 extern "C" __global__ void draw(float *out, const unsigned long long *random) {
   FIRST;
@@ -64,6 +70,31 @@ extern "C" __global__ void copy(unsigned char *to, const unsigned char *from, lo
 extern "C" __global__ void guarded_copy(unsigned char *to, const unsigned char *from, long long bytes, const ErrorFlag *flag) {
   FIRST;
   if (!flag->code) for (long long i = 0; i < bytes; ++i) to[i] = from[i];
+}
+
+struct Control { ErrorFlag flag; unsigned tickets; };
+struct Told { ErrorFlag flag; volatile unsigned done; };
+
+// Copies bytes, and tells the host when they are there.
+extern "C" __global__ void finish(unsigned char *to, const unsigned char *from, long long bytes, Control *control, Told *told) {
+  if (threadIdx.x != 0 || blockIdx.x != 0) return;
+  for (long long i = 0; i < bytes; ++i) to[i] = from[i];
+  told->flag = control->flag;
+  *control = Control{};
+  told->done = 1;
+}
+
+// Copies strided elements.
+extern "C" __global__ void rearrange(unsigned char *to, const unsigned char *from, long long bytes, long long n0, long long n1, long long n2,
+                                     long long n3, long long t0, long long t1, long long t2, long long t3, long long f0, long long f1,
+                                     long long f2, long long f3) {
+  if (threadIdx.x != 0 || blockIdx.x != 0) return;
+  for (long long i = 0; i < n0 * n1 * n2 * n3; ++i) {
+    long long a = i / n3 / n2 / n1, b = i / n3 / n2 % n1, c = i / n3 % n2, d = i % n3;
+    for (long long k = 0; k < bytes; ++k) {
+      to[(a * t0 + b * t1 + c * t2 + d * t3) * bytes + k] = from[(a * f0 + b * f1 + c * f2 + d * f3) * bytes + k];
+    }
+  }
 }
 
 // out[thread] = x[the lane beside it], through shared memory and back, by a block of 64.

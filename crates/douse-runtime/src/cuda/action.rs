@@ -9,7 +9,7 @@ use std::sync::Arc;
 use douse_core::sym::{Cond, Expr};
 use douse_core::{Error, Result, Scalar};
 use douse_cpu::executor::number;
-use douse_cuda::{Function, FunctionAttribute, Module};
+use douse_cuda::{Function, FunctionAttribute, Module, Overlap};
 use douse_program::kernel::Access;
 use douse_program::plan::{Buffer, BufferId, BufferKind, Data, Plan, Predicate, Step};
 use douse_program::target::{CudaTarget, FunctionName, Launch};
@@ -107,8 +107,18 @@ pub(super) struct Actions {
     pub segments: usize,
     /// Copies between the device and pinned memory, where there is little to copy.
     pub copy: Function,
+    /// Copies what comes back, and tells the host that it is there.
+    pub finish: Function,
+    /// Copies from one layout into another.
+    pub rearrange: Function,
     /// Sets a condition of a graph: there where a branch or loop is the device's.
     pub set_condition: Option<Function>,
+    /// Some function raises the error flag.
+    pub raises: bool,
+    /// Some function takes the random state.
+    pub draws: bool,
+    /// How launches of a graph overlap.
+    pub overlap: Overlap,
 }
 
 /// A function of a method, as the driver has loaded it.
@@ -133,10 +143,8 @@ impl Actions {
     /// # Errors
     /// What the driver says.
     pub fn functions(&self) -> Result<Vec<FunctionMeta>> {
-        let mut launched = Vec::new();
-        in_actions(&self.all, &mut launched);
         let mut found: Vec<FunctionMeta> = Vec::new();
-        for Launched { function, launch, .. } in launched {
+        for Launched { function, launch, .. } in launches(&self.all) {
             if found.iter().any(|meta| meta.name == function.name()) {
                 continue;
             }
@@ -155,27 +163,42 @@ impl Actions {
     }
 }
 
-fn in_actions<'a>(actions: &'a [Action], found: &mut Vec<&'a Launched>) {
+/// Calls `visit` for all work for the device, that in branches and loops after what holds it.
+fn all_ops<'a>(actions: &'a [Action], visit: &mut dyn FnMut(&'a Op)) {
     for action in actions {
         match action {
-            Action::Segment(segment) => in_ops(&segment.ops, found),
-            Action::If { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|a| in_actions(a, found)),
-            Action::While { test, body, .. } => [test, body].into_iter().for_each(|a| in_actions(a, found)),
+            Action::Segment(segment) => each_op(&segment.ops, visit),
+            Action::If { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|a| all_ops(a, visit)),
+            Action::While { test, body, .. } => [test, body].into_iter().for_each(|a| all_ops(a, visit)),
             Action::Read { .. } | Action::Count { .. } | Action::Set { .. } | Action::Require { .. } => {}
         }
     }
 }
 
-fn in_ops<'a>(ops: &'a [Op], found: &mut Vec<&'a Launched>) {
+fn each_op<'a>(ops: &'a [Op], visit: &mut dyn FnMut(&'a Op)) {
     for op in ops {
+        visit(op);
         match op {
-            Op::Launches { launches, .. } => found.extend(launches),
-            Op::If { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|ops| in_ops(ops, found)),
-            Op::While { test, body, .. } => [test, body].into_iter().for_each(|ops| in_ops(ops, found)),
-            Op::Upload | Op::Download | Op::Copy { .. } => {}
+            Op::If { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|ops| each_op(ops, visit)),
+            Op::While { test, body, .. } => [test, body].into_iter().for_each(|ops| each_op(ops, visit)),
+            Op::Launches { .. } | Op::Copy { .. } | Op::Upload | Op::Download => {}
         }
     }
 }
+
+/// All launches of a method.
+fn launches(actions: &[Action]) -> Vec<&Launched> {
+    let mut found = Vec::new();
+    all_ops(actions, &mut |op| {
+        if let Op::Launches { launches, .. } = op {
+            found.extend(launches);
+        }
+    });
+    found
+}
+
+/// Kernels have few blocks that fill one of so many multiprocessors at most.
+const FEW: u64 = 2;
 
 /// Bytes of shared memory that a launch may have without its function asking for more.
 const SHARED_WITHOUT_ASKING: u32 = 48 << 10;
@@ -184,14 +207,21 @@ const SHARED_WITHOUT_ASKING: u32 = 48 << 10;
 ///
 /// # Errors
 /// `InvalidProgram` where the code is not that of the plan.
-pub(super) fn actions(plan: &Plan, target: &CudaTarget, modules: &[Arc<Module>]) -> Result<Actions> {
+pub(super) fn actions(
+    plan: &Plan,
+    target: &CudaTarget,
+    modules: &[Arc<Module>],
+    multiprocessors: u64,
+) -> Result<Actions> {
     let (kernels, code) = (plan.kernels.len(), target.kernels.len());
     if kernels != code {
         return Err(Error::invalid_program(format!("code of {code} kernels for a plan of {kernels}")));
     }
     let mut joiner = Joiner { plan, target, modules, guarded_copy: None, library: 0, segments: 0 };
     joiner.guarded_copy = target.guarded_copy.as_ref().map(|name| joiner.function(name)).transpose()?;
-    let copy = joiner.function(&target.copy)?;
+    let service = [&target.copy, &target.finish, &target.rearrange].map(|name| joiner.function(name));
+    let [copy, finish, rearrange] = service;
+    let (copy, finish, rearrange) = (copy?, finish?, rearrange?);
     let set_condition = target.set_condition.as_ref().map(|name| joiner.function(name)).transpose()?;
     let mut region = Region::default();
     region.ops.push(Op::Upload);
@@ -200,7 +230,16 @@ pub(super) fn actions(plan: &Plan, target: &CudaTarget, modules: &[Arc<Module>])
     region.ops.push(Op::Download);
     joiner.end(&mut region, &mut all);
     match target.library.len() {
-        count if count == joiner.library => Ok(Actions { all, segments: joiner.segments, copy, set_condition }),
+        count if count == joiner.library => {
+            let segments = joiner.segments;
+            let overlap = if target.overlaps { Overlap::Few(multiprocessors / FEW) } else { Overlap::None };
+            let (mut raises, mut draws) = (false, false);
+            launches(&all).iter().for_each(|launched| {
+                raises |= launched.launch.flag;
+                draws |= launched.launch.random;
+            });
+            Ok(Actions { all, segments, copy, finish, rearrange, set_condition, raises, draws, overlap })
+        }
         count => Err(Error::invalid_program(format!("code of {count} library steps for a plan of {}", joiner.library))),
     }
 }

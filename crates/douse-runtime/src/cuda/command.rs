@@ -15,9 +15,10 @@ pub(super) enum Command {
         from: Place,
         to: Place,
     },
-    /// From the beginning of pinned memory, of which this is the `pinning`-th.
+    /// From pinned memory, of which this is the `pinning`-th.
     Upload {
         to: Place,
+        start: usize,
         pinning: u64,
     },
     /// To pinned memory.

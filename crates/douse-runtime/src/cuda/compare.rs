@@ -43,6 +43,9 @@ pub(super) fn outputs(plan: &Plan, plain: &[Output], replayed: &[Output]) -> Res
     for (number, pair) in plain.iter().zip(replayed).enumerate() {
         let same = match pair {
             (Output::Host(a), Output::Host(b)) => equal(a, b),
+            (Output::Tensor(a), Output::Tensor(b)) => {
+                (a.sizes(), a.strides(), a.bytes()) == (b.sizes(), b.strides(), b.bytes())
+            }
             (Output::Device(a), Output::Device(b)) => {
                 let (a, b) = (a.to_host()?, b.to_host()?);
                 (a.sizes(), a.strides(), a.bytes()) == (b.sizes(), b.strides(), b.bytes())

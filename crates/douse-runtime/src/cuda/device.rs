@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use douse_core::bytes::{Aligned, Bytes};
 use douse_core::{Code, Error, Result};
+use douse_cpu::Threads;
 use douse_cuda::{Device, DeviceMemory, Driver, Place};
 
 use super::transfer::Transfer;
@@ -98,18 +99,23 @@ impl CudaDevice {
 
     /// Copies bytes to the device, through pinned memory, and waits.
     pub(super) fn upload(&self, bytes: &[u8], place: Place) -> Result<()> {
-        self.transfer(|transfer| transfer.upload(bytes, place))
+        self.upload_with(bytes, place, &Threads::one())
     }
 
-    /// Copies a place to the host, and waits. Work that writes the place must be done.
-    pub(super) fn download(&self, place: Place, bytes: &mut [u8]) -> Result<()> {
-        self.transfer(|transfer| transfer.download(place, bytes))
+    /// The same, by these threads; bytes that are pinned go without a detour.
+    pub(super) fn upload_with(&self, bytes: &[u8], place: Place, threads: &Threads) -> Result<()> {
+        self.transfer(|transfer| transfer.upload(bytes, place, threads))
+    }
+
+    /// Copies a place to the host, by these threads, and waits. Work that writes the place must be done.
+    pub(super) fn download_with(&self, place: Place, bytes: &mut [u8], threads: &Threads) -> Result<()> {
+        self.transfer(|transfer| transfer.download(place, bytes, threads))
     }
 
     /// The bytes of a place.
     pub(crate) fn read(&self, place: Place) -> Result<Aligned> {
         let mut bytes = Aligned::zeros(place.len())?;
-        self.download(place, &mut bytes)?;
+        self.download_with(place, &mut bytes, &Threads::one())?;
         Ok(bytes)
     }
 

@@ -1,31 +1,29 @@
 //! A method on a device: what is prepared when it is loaded, and its calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use douse_core::bytes::{Aligned, Bytes};
-use douse_core::sym::Expr;
-use douse_core::{Code, Error, Result, Scalar};
-use douse_cpu::executor::number;
-use douse_cpu::{InputValue, OutputValue};
-use douse_cuda::{DeviceMemory, Event, Module, Place, Stream};
+use douse_core::bytes::Bytes;
+use douse_core::{Code, Error, Result};
+use douse_cpu::{InputValue, Threads};
+use douse_cuda::{Attribute, DeviceMemory, Event, Module, Place, Stream};
 use douse_program::arena;
 use douse_program::payload::Payload;
 use douse_program::place::lifetimes;
-use douse_program::plan::{BufferId, BufferKind, Data, InputKind, OutputKind, Plan};
+use douse_program::plan::{BufferId, BufferKind, Data, Plan};
 
 use super::action::{Actions, FunctionMeta, actions};
 use super::code::choose;
 use super::compare::{self, Copies};
 use super::device::CudaDevice;
-use super::frame::Frame;
+use super::frame::{Bindings, Callers, Frames};
 use super::graph::{CudaGraph, CudaGraphReport, Graphs, Shelf};
-use super::outputs::{Output, Pool, Taken, direct};
-use super::room::{CONTROL, Growing, RANDOM, Room};
+use super::outputs::{self, Output, Pool, Taken, direct};
+use super::room::Room;
+use super::snapshot::Snapshot;
 use super::state::DeviceState;
-use super::tensor::DeviceTensor;
+use super::strided::Strided;
 use super::walk::Walk;
-use crate::rollback::LIMIT;
-use crate::symbols::{counts, eval};
 
 /// What is known of a method on a device before any call; shared by its clones.
 pub(super) struct Prepared {
@@ -40,6 +38,10 @@ pub(super) struct Prepared {
     initial: Vec<(String, Bytes)>,
     /// Of temporaries, by buffer: the first and last step that uses each.
     pub lives: Vec<Option<(u32, u32)>>,
+    /// The buffers of state, with its names, in their order.
+    pub states: Vec<(BufferId, String)>,
+    /// The buffers of outputs.
+    pub outputs: Vec<BufferId>,
 }
 
 /// A method that is ready to run on a device. A clone shares its code and weights, and has memory and graphs of its own.
@@ -47,12 +49,16 @@ pub(crate) struct Executor {
     prepared: Arc<Prepared>,
     // Graphs go before the memory that they use.
     graphs: Option<Graphs>,
-    frame: Frame,
+    frames: Frames,
     room: Option<Room>,
     outputs: Pool,
     /// The caller's, in place of the room's own.
     stream: Option<Arc<Stream>>,
     timer: Option<Timer>,
+    waited: Duration,
+    bindings: Bindings,
+    /// The stream of a call whose work may not be done.
+    pending: Option<Arc<Stream>>,
 }
 
 /// Measures how long the device works on a call.
@@ -79,6 +85,10 @@ pub(crate) struct Call<'a> {
     pub at_risk: &'a [String],
     /// Inputs that are on the device, by number.
     pub places: &'a [Option<Place>],
+    /// Inputs that are given in another layout than the program reads, by number.
+    pub strided: &'a [Option<Strided>],
+    /// Those that copy what is large.
+    pub threads: &'a Threads,
     /// Tensors are returned on the device.
     pub outputs_on_device: bool,
 }
@@ -114,9 +124,10 @@ impl Executor {
             })
         };
         let modules = target.modules.iter().map(load).collect::<Result<Vec<Arc<Module>>>>()?;
-        let actions = actions(&plan, target, &modules)?;
+        let multiprocessors = device.device().attribute(Attribute::MultiprocessorCount)?.unsigned_abs();
+        let actions = actions(&plan, target, &modules, multiprocessors.into())?;
         let (constants, memory) = upload_constants(&plan, device, data)?;
-        let mut initial = Vec::new();
+        let (mut initial, mut states) = (Vec::new(), Vec::new());
         for (id, buffer) in plan.buffers.iter().enumerate() {
             if let BufferKind::State { name, initial: source } = &buffer.kind {
                 let bytes = match source {
@@ -124,20 +135,34 @@ impl Executor {
                     other => inline(other)?,
                 };
                 check_len(&plan, id, bytes.len(), name)?;
+                states.push((id as BufferId, name.clone()));
                 initial.push((name.clone(), bytes));
             }
         }
-        let lives = lifetimes(&plan);
+        initial.sort_by(|(a, _), (b, _)| a.cmp(b));
+        states.sort_by(|(_, a), (_, b)| a.cmp(b));
+        let (lives, outputs) = (lifetimes(&plan), outputs::buffers(&plan));
         let device = device.clone();
         tracing::debug!(method = %plan.name, ?device, arch = %target.arch, "method loaded");
-        let prepared = Prepared { plan, device, actions, constants, _memory: memory, initial, lives };
+        let prepared = Prepared { plan, device, actions, constants, _memory: memory, initial, lives, states, outputs };
         let graphs = graphs.map(Graphs::new);
         Ok(Executor::with(Arc::new(prepared), graphs))
     }
 
     fn with(prepared: Arc<Prepared>, graphs: Option<Graphs>) -> Executor {
-        let (frame, outputs) = (Frame::default(), Pool::default());
-        Executor { prepared, graphs, frame, room: None, outputs, stream: None, timer: None }
+        let (frames, outputs) = (Frames::default(), Pool::default());
+        Executor {
+            prepared,
+            graphs,
+            frames,
+            room: None,
+            outputs,
+            stream: None,
+            timer: None,
+            waited: Duration::ZERO,
+            bindings: Bindings::default(),
+            pending: None,
+        }
     }
 
     /// Runs later calls on a caller's stream; `None`: on one of its own.
@@ -165,8 +190,8 @@ impl Executor {
         self.stream.as_deref()
     }
 
-    /// Names and bytes of the state before the first call.
-    pub fn initial_state(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    /// Names and bytes of the state before the first call, by name.
+    pub fn initial_state(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
         self.prepared.initial.iter().map(|(name, bytes)| (name.as_str(), &**bytes))
     }
 
@@ -183,6 +208,21 @@ impl Executor {
     /// How long the device took for the last call that was timed, from its first copy to its last.
     pub fn milliseconds(&self) -> Option<f32> {
         self.timer.as_ref().and_then(|timer| timer.milliseconds)
+    }
+
+    /// How long the last call has waited for the device.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// How the inputs of the last call came to the device.
+    pub fn bindings(&self) -> Bindings {
+        self.bindings
+    }
+
+    /// Stops timing calls on the device.
+    pub fn leave_untimed(&mut self) {
+        self.timer = None;
     }
 
     /// The method's functions, each once, as they are launched first.
@@ -208,37 +248,35 @@ impl Executor {
         call: &Call<'_>,
         mut inputs: Vec<InputValue<'_>>,
     ) -> Result<Vec<Output>> {
-        let Executor { prepared, graphs, frame, room, outputs, stream, timer } = self;
+        let Executor { prepared, graphs, frames, room, outputs, stream, timer, waited, bindings, pending } = self;
         let prepared = &**prepared;
         let _current = prepared.device.device().enter()?;
-        let room = match room {
-            Some(room) => room,
-            none => none.insert(Room::new(&prepared.device)?),
-        };
-        let mut run =
-            Run { prepared, frame, room, pool: outputs, stream: stream.as_deref(), timer: timer.as_mut(), call };
-        let Some(graphs) = graphs else { return Ok(run.once(None, state, &mut inputs)?.outputs) };
-        let compares = graphs.compares();
-        let Actions { segments, set_condition, .. } = &prepared.actions;
-        let shelf = graphs.begin(&prepared.plan, call.symbols, *segments, set_condition.as_ref())?;
-        let plain = match &shelf {
-            Some(_) if compares => {
-                let mut copies = Copies::of(&inputs);
-                let mut copied = state.clone();
-                let outputs = run.once(None, &mut copied, &mut copies.inputs(&inputs))?.outputs;
-                Some((outputs, copies, copied))
-            }
-            _ => None,
-        };
-        let ran = run.once(shelf, state, &mut inputs);
-        graphs.end(ran.as_ref().map_or(0, |ran| ran.host_reads));
-        let outputs = ran?.outputs;
-        if let Some((expected, copies, copied)) = plain {
-            compare::outputs(&prepared.plan, &expected, &outputs)?;
-            compare::inputs(&prepared.plan, &copies, &inputs)?;
-            compare::states(&copied, state)?;
+        if room.is_none() {
+            *room = Some(Room::new(&prepared.device)?);
         }
-        Ok(outputs)
+        let made = room.as_mut().ok_or_else(|| Error::internal("no room"))?;
+        let (stream, timer, faulted) = (stream.as_ref(), timer.as_mut(), false);
+        let mut run = Run {
+            prepared,
+            frames,
+            room: made,
+            pool: outputs,
+            stream,
+            timer,
+            call,
+            waited,
+            bindings,
+            pending,
+            faulted,
+        };
+        let ran = run.with_graphs(graphs.as_mut(), state, &mut inputs);
+        if run.faulted {
+            // Nothing runs any more on a stream that has failed: others get one of their own, and what belongs to it.
+            graphs.iter_mut().for_each(Graphs::forget);
+            *frames = Frames::default();
+            *room = None;
+        }
+        ran
     }
 }
 
@@ -251,15 +289,52 @@ struct Ran {
 /// What a call runs with.
 struct Run<'a> {
     prepared: &'a Prepared,
-    frame: &'a mut Frame,
+    frames: &'a mut Frames,
     room: &'a mut Room,
     pool: &'a mut Pool,
-    stream: Option<&'a Stream>,
+    stream: Option<&'a Arc<Stream>>,
     timer: Option<&'a mut Timer>,
     call: &'a Call<'a>,
+    waited: &'a mut Duration,
+    bindings: &'a mut Bindings,
+    pending: &'a mut Option<Arc<Stream>>,
+    /// Work that had begun failed on the device.
+    faulted: bool,
 }
 
 impl Run<'_> {
+    /// Runs the plan, by graphs where it is their turn; twice where the two are to be compared.
+    fn with_graphs(
+        &mut self,
+        graphs: Option<&mut Graphs>,
+        state: &mut DeviceState,
+        inputs: &mut Vec<InputValue<'_>>,
+    ) -> Result<Vec<Output>> {
+        let (prepared, symbols) = (self.prepared, self.call.symbols);
+        let Some(graphs) = graphs else { return Ok(self.once(None, state, inputs)?.outputs) };
+        let compares = graphs.compares();
+        let Actions { segments, set_condition, .. } = &prepared.actions;
+        let shelf = graphs.begin(&prepared.plan, symbols, *segments, set_condition.as_ref())?;
+        let plain = match &shelf {
+            Some(_) if compares => {
+                let mut copies = Copies::of(inputs);
+                let mut copied = state.clone();
+                let outputs = self.once(None, &mut copied, &mut copies.inputs(inputs))?.outputs;
+                Some((outputs, copies, copied))
+            }
+            _ => None,
+        };
+        let ran = self.once(shelf, state, inputs);
+        graphs.end(ran.as_ref().map_or(0, |ran| ran.host_reads));
+        let outputs = ran?.outputs;
+        if let Some((expected, copies, copied)) = plain {
+            compare::outputs(&prepared.plan, &expected, &outputs)?;
+            compare::inputs(&prepared.plan, &copies, inputs)?;
+            compare::states(&copied, state)?;
+        }
+        Ok(outputs)
+    }
+
     /// Runs the plan once, by graphs where there are any.
     fn once(
         &mut self,
@@ -267,35 +342,68 @@ impl Run<'_> {
         state: &mut DeviceState,
         inputs: &mut [InputValue<'_>],
     ) -> Result<Ran> {
-        let Run { prepared, frame, room, pool, stream, timer, call } = self;
+        let Run { prepared, frames, room, pool, stream, timer, call, pending, .. } = self;
         let (plan, device) = (&prepared.plan, &prepared.device);
         let mut symbols = call.symbols.to_vec();
         symbols.resize(plan.symbols.len(), None);
-        let taken = if call.outputs_on_device { pool.take(plan, &symbols, device)? } else { Taken::new() };
-        let (memory, own) = (&mut room.memory, &room.own);
-        let stream = stream.unwrap_or(own);
-        frame.update(prepared, memory, state, &symbols, &direct(plan, call.places, &taken), stream)?;
-        let snapshot = Snapshot::take(&prepared.initial, call.at_risk, state, &mut room.snapshot, device, stream)?;
-        let (committed, refused, host_reads) = (false, false, 0);
-        let mut walk = Walk { prepared, room: memory, stream, frame, symbols, graphs, committed, refused, host_reads };
+        let taken =
+            if call.outputs_on_device { pool.take(plan, &prepared.outputs, &symbols, device)? } else { Taken::new() };
+        let (memory, own, callers_own) = (&mut room.memory, &room.own, *stream);
+        // Earlier calls that were not waited for are done before this one, on their own stream or by now.
+        let same = pending.as_ref().zip(callers_own).is_some_and(|(pending, own)| Arc::ptr_eq(pending, own));
+        if let Some(stream) = pending.take_if(|_| !same) {
+            stream.synchronize()?;
+        }
+        state.wait(callers_own)?;
+        let stream = callers_own.map_or(own, |stream| stream);
+        let callers = Callers { direct: direct(plan, call.places, &taken), strided: call.strided };
+        let frame = frames.frame(prepared, memory, state, &symbols, &callers, stream)?;
+        if !frame.stays && pending.take().is_some() {
+            // What the host writes now may still be read.
+            stream.synchronize()?;
+        }
+        let snapshot = Snapshot::take(call.at_risk, state, &mut room.snapshot, device, stream)?;
+        memory.told.clear()?;
+        let mut walk = Walk::new(prepared, memory, stream, frame, symbols, graphs);
+        // A caller who has a stream, and leaves everything on the device, waits when it suits.
+        let stays = frame.stays && timer.is_none() && outputs::stay(plan, &taken);
+        let returns = callers_own.filter(|_| stays);
         let done = prepared
-            .upload(&mut walk, inputs, call.random)
+            .upload(&mut walk, inputs, call)
             .and_then(|()| timer.as_ref().map_or(Ok(()), |timer| timer.begin.record(stream)))
             .and_then(|()| walk.actions(&prepared.actions.all))
             .and_then(|()| timer.as_ref().map_or(Ok(()), |timer| timer.end.record(stream)))
-            .and_then(|()| walk.settle());
-        let outputs = done.and_then(|()| prepared.collect(&mut walk, inputs, call.outputs_on_device, &taken));
-        let Walk { committed, refused, host_reads, .. } = walk;
+            .and_then(|()| if returns.is_some() { Ok(()) } else { walk.settle(frame.tells) });
+        let outputs = done.and_then(|()| prepared.collect(&mut walk, inputs, call, &taken));
+        let Walk { committed, refused, host_reads, begun, waited, .. } = walk;
+        (*self.waited, *self.bindings) = (waited, frame.bindings);
         if let (Some(timer), Ok(_)) = (timer, &outputs) {
+            timer.end.synchronize()?;
             timer.milliseconds = Some(timer.end.milliseconds_since(&timer.begin)?);
         }
         let error = match outputs {
-            Ok(outputs) => return Ok(Ran { outputs, host_reads }),
+            Ok(mut outputs) => {
+                if let Some(stream) = returns {
+                    *self.pending = Some(stream.clone());
+                    state.leave_pending(stream);
+                    outputs = outputs.into_iter().map(|output| output.written_on(stream)).collect();
+                }
+                return Ok(Ran { outputs, host_reads });
+            }
             Err(error) => error,
         };
-        // Pinned memory is used again by the next call: nothing may be under way.
-        let settled = stream.synchronize();
-        let restored = settled.and_then(|()| snapshot.put_back(stream, device, committed, refused));
+        // Pinned memory is used again by the next call: nothing may be under way. And its flag begins lowered.
+        let control = memory.control();
+        let settled = stream.synchronize().and_then(|()| device.device().fill(control, 0, stream));
+        let restored = match settled {
+            Ok(()) => snapshot.put_back(&prepared.states, stream, device, committed, refused),
+            Err(fault) if begun => {
+                state.break_off(&fault);
+                self.faulted = true;
+                return Err(Error::new(error.code, format!("{}; {BROKEN}", error.message)));
+            }
+            Err(fault) => Err(fault),
+        };
         Err(match restored {
             Ok(None) => error,
             Ok(Some(touched)) => Error::new(error.code, format!("{}; {touched}", error.message)),
@@ -303,6 +411,9 @@ impl Run<'_> {
         })
     }
 }
+
+/// What a fault of the device does to the session whose call it was.
+const BROKEN: &str = "the call had begun on the device, so the session is broken";
 
 /// Bytes of what stands in a plan.
 pub(super) fn inline(data: &Data) -> Result<Bytes> {
@@ -361,170 +472,4 @@ fn upload_constants(plan: &Plan, device: &CudaDevice, data: &dyn Fn(&str) -> Res
         memory.push(Arc::new(all));
     }
     Ok((places, memory))
-}
-
-impl Prepared {
-    /// Puts the inputs and the control block where the call's first segment takes them from: pinned memory, but for large inputs, which go to
-    /// the device right away.
-    fn upload(&self, walk: &mut Walk<'_>, inputs: &[InputValue<'_>], (seed, call): (u64, u64)) -> Result<()> {
-        let (slots, room) = (&walk.frame.slots, &mut *walk.room);
-        let mut control = [0; CONTROL];
-        let random = [seed.to_le_bytes(), call.to_le_bytes()].concat();
-        if let Some(place) = control.get_mut(RANDOM) {
-            place.copy_from_slice(&random);
-        }
-        room.pinned.write(slots.control(0..CONTROL).start, &control)?;
-        if inputs.len() != self.plan.inputs.len() {
-            return Err(Error::internal(format!("{} inputs for {}", inputs.len(), self.plan.inputs.len())));
-        }
-        for (input, value) in self.plan.inputs.iter().zip(inputs) {
-            let (InputKind::Tensor { buffer, .. } | InputKind::Number { buffer, .. }) = &input.kind else { continue };
-            let Some(len) = slots.get(*buffer).map(|range| range.len()) else { continue };
-            let number;
-            let bytes: &[u8] = match (value, &input.kind) {
-                (InputValue::Tensor(bytes), _) => bytes,
-                (InputValue::TensorMut(bytes), _) => bytes,
-                (InputValue::Number(value), InputKind::Number { dtype, .. }) => {
-                    number = number::write(*value, *dtype)?;
-                    &number
-                }
-                _ => return Err(Error::internal(format!("input {:?} is no tensor", input.name))),
-            };
-            let bytes = bytes.get(..len).ok_or_else(|| {
-                Error::invalid_argument(format!("input {:?} has {} bytes, expected {len}", input.name, bytes.len()))
-            })?;
-            match slots.staged(*buffer) {
-                Some(start) => room.pinned.write(start, bytes)?,
-                None => {
-                    let place = walk.frame.places.get(*buffer as usize).copied().flatten();
-                    let place =
-                        place.ok_or_else(|| Error::internal(format!("no memory for input {:?}", input.name)))?;
-                    self.device.upload(bytes, place)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The outputs, after everything is done; written inputs get their bytes.
-    fn collect(
-        &self,
-        walk: &mut Walk<'_>,
-        inputs: &mut [InputValue<'_>],
-        on_device: bool,
-        taken: &Taken,
-    ) -> Result<Vec<Output>> {
-        let mut outputs = Vec::with_capacity(self.plan.outputs.len());
-        for output in &self.plan.outputs {
-            let integer = |expr: &Expr| {
-                eval(expr, &walk.symbols)
-                    .ok_or_else(|| Error::internal(format!("output {:?} is not known", output.name)))
-            };
-            outputs.push(Output::Host(match &output.kind {
-                OutputKind::Tensor { dtype, sizes, strides, buffer } => {
-                    let sizes = sizes.iter().map(integer).collect::<Result<Vec<_>>>()?;
-                    let strides = strides.iter().map(integer).collect::<Result<Vec<_>>>()?;
-                    let elements = sizes.iter().try_fold(1i64, |n, size| n.checked_mul(*size));
-                    let len = elements.and_then(|n| usize::try_from(n).ok()).and_then(|n| n.checked_mul(dtype.size()));
-                    let len = len.ok_or_else(|| Error::internal(format!("output {:?} of {sizes:?}", output.name)))?;
-                    if on_device {
-                        let memory = match taken.get(buffer) {
-                            Some(memory) => memory.clone(),
-                            // Its size was found out by the call.
-                            None => {
-                                let memory = self.device.allocate(len, || format!("output {:?}", output.name))?;
-                                self.device.copy(walk.place(*buffer)?.part(0..len)?, memory.all())?;
-                                Arc::new(memory)
-                            }
-                        };
-                        let (place, [sizes, strides]) = (memory.part(0..len)?, [counts(&sizes)?, counts(&strides)?]);
-                        let tensor = DeviceTensor::new(&self.device, *dtype, sizes, strides, place, Some(memory));
-                        outputs.push(Output::Device(tensor));
-                        continue;
-                    }
-                    let mut bytes = Aligned::zeros(len)?;
-                    self.fetch(walk, *buffer, &mut bytes)?;
-                    OutputValue::Tensor { bytes, dtype: *dtype, sizes, strides }
-                }
-                OutputKind::Int(expr) => OutputValue::Number(Scalar::Int(integer(expr)?)),
-                OutputKind::Bool(cond) => OutputValue::Number(Scalar::Bool(walk.holds(cond)?)),
-                OutputKind::Number { dtype, buffer } => {
-                    let mut bytes = Aligned::zeros(dtype.size())?;
-                    self.fetch(walk, *buffer, &mut bytes)?;
-                    OutputValue::Number(number::from_bytes(&bytes, *dtype)?)
-                }
-                OutputKind::Fixed(fixed) => OutputValue::Fixed(fixed.clone()),
-            }));
-        }
-        for (input, value) in self.plan.inputs.iter().zip(inputs) {
-            if let (InputKind::Tensor { buffer, .. }, InputValue::TensorMut(bytes)) = (&input.kind, value) {
-                let len = walk.frame.slots.get(*buffer).map_or(0, |range| range.len());
-                if let Some(bytes) = bytes.get_mut(..len) {
-                    self.fetch(walk, *buffer, bytes)?;
-                }
-            }
-        }
-        Ok(outputs)
-    }
-
-    /// The first bytes of a buffer: from pinned memory where they were downloaded, else from the device.
-    fn fetch(&self, walk: &mut Walk<'_>, buffer: BufferId, bytes: &mut [u8]) -> Result<()> {
-        match walk.frame.slots.staged(buffer) {
-            Some(start) => walk.room.pinned.read(start, bytes),
-            None => {
-                let place = walk.place(buffer)?.part(0..bytes.len())?;
-                self.device.download(place, bytes)
-            }
-        }
-    }
-}
-
-/// Copies of the state that a failed call would leave changed, on the device.
-struct Snapshot {
-    copied: Vec<(Place, Place)>,
-    /// The state that was not copied, which the device may have written when it fails.
-    rest: Vec<String>,
-    /// Those of them that may be written when a check of the program fails.
-    at_risk: Vec<String>,
-}
-
-impl Snapshot {
-    fn take(
-        all: &[(String, Bytes)],
-        at_risk: &[String],
-        state: &mut DeviceState,
-        room: &mut Growing,
-        device: &CudaDevice,
-        stream: &Stream,
-    ) -> Result<Snapshot> {
-        let aligned = |name: &String| state.len(name).unwrap_or(0).next_multiple_of(CONSTANT_ALIGNMENT);
-        let total: usize = at_risk.iter().map(aligned).sum();
-        let (copied, left) = if total > LIMIT { (&[][..], at_risk) } else { (at_risk, &[][..]) };
-        let rest = all.iter().map(|(name, _)| name).filter(|name| !copied.contains(name)).cloned().collect();
-        let mut snapshot = Snapshot { copied: Vec::new(), rest, at_risk: left.to_vec() };
-        if copied.is_empty() {
-            return Ok(snapshot);
-        }
-        let copies = room.at_least(total, device, || "copies of state".to_owned())?;
-        let mut start = 0;
-        for name in copied {
-            let Some(place) = state.own(name)? else { continue };
-            let copy = copies.part(start..start + place.len())?;
-            start += place.len().next_multiple_of(CONSTANT_ALIGNMENT);
-            device.device().copy(place, copy, stream)?;
-            snapshot.copied.push((place, copy));
-        }
-        Ok(snapshot)
-    }
-
-    /// Puts back what was copied, and says what of the state may stay changed: none where no step that writes state was begun.
-    fn put_back(&self, stream: &Stream, device: &CudaDevice, committed: bool, refused: bool) -> Result<Option<String>> {
-        for (place, copy) in &self.copied {
-            device.device().copy(*copy, *place, stream)?;
-        }
-        stream.synchronize()?;
-        let touched = if refused { &self.at_risk } else { &self.rest };
-        Ok((committed && !touched.is_empty())
-            .then(|| format!("the call may have changed the state {}", touched.join(", "))))
-    }
 }

@@ -2,13 +2,12 @@
 
 use douse_core::sym::Expr;
 use douse_core::{Error, Result};
-use douse_cuda::{Argument, Grid, Place};
+use douse_cuda::{Argument, Function, Grid, Place};
 use douse_program::arena;
 use douse_program::target::COPY_THREADS;
 
 use super::action::{Launched, Op, Segment};
 use super::command::Command;
-use super::room::{FLAG, RANDOM};
 use super::walk::Walk;
 
 /// Bytes that a thread of a guarded copy moves at once.
@@ -16,7 +15,9 @@ const COPY_BYTES: usize = 16;
 /// Blocks enough to fill any device.
 const COPY_BLOCKS: usize = 1024;
 /// So few bytes reach the host's memory sooner by a kernel than by the copy engine, which takes longer to start.
-const FEW_BYTES: usize = 64 << 10;
+const FEW_BYTES: usize = 256 << 10;
+/// A thread rearranges so many bytes' worth of a copy's at a time: one element.
+const ELEMENTS: usize = COPY_BYTES;
 
 fn copy_grid(len: usize) -> Grid {
     let blocks = len.div_ceil(COPY_BYTES * COPY_THREADS as usize).clamp(1, COPY_BLOCKS);
@@ -80,21 +81,8 @@ impl Walk<'_> {
     /// Appends what an operation does; nothing where it has nothing to do.
     pub fn resolve_op(&mut self, op: &Op, commands: &mut Vec<Command>) -> Result<()> {
         match op {
-            Op::Upload => {
-                let to = self.values(self.frame.slots.uploaded())?;
-                commands.push(match to.len() {
-                    few if few <= FEW_BYTES => self.copy(Argument::Place(to), self.pinned(0)?, few),
-                    _ => Command::Upload { to, pinning: self.room.pinning },
-                });
-            }
-            Op::Download => {
-                let range = self.frame.slots.downloaded();
-                let (start, pinning, from) = (range.start, self.room.pinning, self.values(range)?);
-                commands.push(match from.len() {
-                    few if few <= FEW_BYTES => self.copy(self.pinned(start)?, Argument::Place(from), few),
-                    _ => Command::Download { start, from, pinning },
-                });
-            }
+            Op::Upload => self.resolve_upload(commands)?,
+            Op::Download => self.resolve_download(commands)?,
             Op::Launches { launches, scratch, .. } => {
                 let scratch = scratch.as_ref().map(|bytes| self.scratch(bytes)).transpose()?;
                 for launched in launches {
@@ -112,7 +100,7 @@ impl Walk<'_> {
                     None => Command::Copy { from, to },
                     Some(function) => {
                         let grid = copy_grid(len);
-                        let flag = Argument::Place(self.control(FLAG)?);
+                        let flag = Argument::Place(self.room.flag()?);
                         let places = [Argument::Place(to), Argument::Place(from)];
                         let arguments = places.into_iter().chain([Argument::I64(len as i64), flag]).collect();
                         Command::Launch { function: function.clone(), grid, arguments }
@@ -133,10 +121,58 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A copy by a kernel.
-    fn copy(&self, to: Argument, from: Argument, len: usize) -> Command {
-        let function = self.prepared.actions.copy.clone();
-        Command::Launch { function, grid: copy_grid(len), arguments: vec![to, from, Argument::I64(len as i64)] }
+    /// What goes to the device, and what brings inputs into the program's layout then.
+    fn resolve_upload(&mut self, commands: &mut Vec<Command>) -> Result<()> {
+        let range = self.frame.slots.uploaded();
+        let start = range.start;
+        let to = self.values(range)?;
+        match to.len() {
+            0 => {}
+            few if few <= FEW_BYTES => {
+                let arguments = vec![Argument::Place(to), self.pinned(start)?, Argument::I64(few as i64)];
+                commands.push(self.service(&self.prepared.actions.copy, copy_grid(few), arguments));
+            }
+            _ => commands.push(Command::Upload { to, start, pinning: self.room.pinning }),
+        }
+        for (buffer, strided) in &self.frame.strided {
+            let raw = || self.values(self.frame.slots.raw(*buffer).unwrap_or_default());
+            let from = strided.place.map_or_else(raw, Ok)?;
+            let to = self.frame.places.get(*buffer as usize).copied().flatten();
+            let to = to.ok_or_else(|| Error::internal("no memory for an input in another layout"))?;
+            if !to.is_empty() {
+                let arguments = [Argument::Place(to), Argument::Place(from)].into_iter().chain(strided.arguments());
+                let grid = copy_grid(strided.elements().unsigned_abs() as usize * ELEMENTS);
+                commands.push(self.service(&self.prepared.actions.rearrange, grid, arguments.collect()));
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes back, and the kernel that says so.
+    fn resolve_download(&mut self, commands: &mut Vec<Command>) -> Result<()> {
+        if !self.frame.tells {
+            return Ok(());
+        }
+        let range = self.frame.slots.downloaded();
+        let (start, pinning, mut from) = (range.start, self.room.pinning, self.values(range)?);
+        if from.len() > FEW_BYTES {
+            commands.push(Command::Download { start, from, pinning });
+            from = from.part(0..0)?;
+        }
+        commands.push(self.finish(self.pinned(start)?, from)?);
+        Ok(())
+    }
+
+    /// Copies to pinned memory, and tells the host the error flag, and that all work so far is done.
+    pub fn finish(&self, to: Argument, from: Place) -> Result<Command> {
+        let len = from.len();
+        let control = [Argument::Place(self.room.control()), self.room.told.argument(0)?];
+        let arguments = [to, Argument::Place(from), Argument::I64(len as i64)].into_iter().chain(control).collect();
+        Ok(self.service(&self.prepared.actions.finish, copy_grid(len), arguments))
+    }
+
+    fn service(&self, function: &Function, grid: Grid, arguments: Vec<Argument>) -> Command {
+        Command::Launch { function: function.clone(), grid, arguments }
     }
 
     /// Pinned memory as the device sees it.
@@ -170,10 +206,11 @@ impl Walk<'_> {
             arguments.push(Argument::Place(scratch.ok_or_else(missing)?));
         }
         if launch.flag || launch.guard {
-            arguments.push(Argument::Place(self.control(FLAG)?));
+            arguments.push(Argument::Place(self.room.flag()?));
         }
         if launch.random {
-            arguments.push(Argument::Place(self.control(RANDOM)?));
+            let range = self.frame.slots.random().ok_or_else(|| Error::internal("no random state"))?;
+            arguments.push(Argument::Place(self.values(range)?));
         }
         let grid = Grid { blocks, threads: launch.block, shared: launch.shared };
         Ok(Some(Command::Launch { function: function.clone(), grid, arguments }))

@@ -4,23 +4,27 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use douse_core::{Error, Result};
-use douse_cuda::{DeviceMemory, PinnedMemory, Place, Stream};
+use douse_cuda::{Argument, DeviceMemory, PinnedMemory, Place, Stream};
 use douse_program::plan::BufferId;
+use douse_program::target::{CONTROL_BYTES, TOLD_BYTES};
 
 use super::device::CudaDevice;
 
 /// Where values begin, on the device: what any vector load and copy likes.
 const ALIGNMENT: usize = 256;
 
-/// Larger values do not get pinned memory of their own, but go through the device's.
-const STAGED: usize = 16 << 20;
+/// Larger values do not get pinned memory of their own, but go through the device's, in pieces.
+const STAGED: usize = 1 << 20;
 
-/// In the control block: the error flag, the random state, and, in the host's half, a number that is read.
-pub(super) const FLAG: Range<usize> = 0..super::flag::BYTES;
-pub(super) const RANDOM: Range<usize> = 32..48;
+/// On the device: the error flag, in what [`CONTROL_BYTES`] says.
+const FLAG: Range<usize> = 0..super::flag::BYTES;
+/// What the host is told ([`TOLD_BYTES`]): the error flag, and whether all is there.
+const DONE: usize = super::flag::BYTES;
+/// Behind it: a number that is read.
 pub(super) const NUMBER: Range<usize> = 64..80;
-/// Bytes of the control block that the device has.
-pub(super) const CONTROL: usize = 48;
+const _: () = assert!(TOLD_BYTES <= NUMBER.start && FLAG.end <= CONTROL_BYTES);
+/// Bytes of the random state.
+pub(super) const RANDOM: usize = 16;
 
 /// Memory that only grows.
 #[derive(Debug, Default)]
@@ -47,77 +51,129 @@ impl Growing {
     }
 }
 
+/// How an input comes to its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// With the others, in one copy.
+    Copied,
+    /// The program writes it: it comes back.
+    Written,
+    /// In another layout than the program reads: the device brings what was copied into that. The bytes that are copied.
+    Rearranged(usize),
+    /// From where it lies on the device, in another layout.
+    OnDevice,
+}
+
+/// An input for [`Slots::new`]: its buffer, its bytes, its way.
+pub(super) type Given = (BufferId, usize, Way);
+
 /// Inputs and outputs of a call: where they lie in the memory for values, and in its pinned twin.
 ///
-/// First the inputs, of those the ones that are written last; then the control block, then outputs: what goes to the device is one copy, and
-/// what comes back another. Values too large for pinned memory lie behind.
+/// First inputs that are copied, and the random state, of those the ones that are written last; then outputs: what goes to the device is one copy, and what comes back another. What is too large for pinned memory, or is only on the device, lies behind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots {
-    ranges: BTreeMap<BufferId, Range<usize>>,
-    /// Where the control block begins.
-    control: usize,
+    /// By buffer.
+    ranges: Vec<Option<Range<usize>>>,
+    /// Where the bytes of inputs lie that are rearranged then, by buffer.
+    raw: Vec<Option<Range<usize>>>,
+    /// Where the random state is, if there is one.
+    random: Option<usize>,
     /// Where what comes back begins.
     returned: usize,
+    /// Where what is copied to the device ends.
+    uploaded: usize,
     /// What has a pinned twin.
     pub staged: usize,
     pub total: usize,
 }
 
 impl Slots {
-    /// Places inputs (`written`: by the program) and outputs of these bytes.
-    pub fn new(inputs: &[(BufferId, usize, bool)], outputs: &[(BufferId, usize)]) -> Slots {
-        let mut slots = Slots::default();
+    /// Places inputs and outputs of these bytes, and the random state where it is needed.
+    pub fn new(buffers: usize, inputs: &[Given], outputs: &[(BufferId, usize)], random: bool) -> Slots {
+        let mut slots = Slots { ranges: vec![None; buffers], raw: vec![None; buffers], ..Slots::default() };
         let small = |len: usize| len <= STAGED;
-        let inputs_where = |keep: &dyn Fn(usize, bool) -> bool| -> Vec<(BufferId, usize)> {
-            let kept = inputs.iter().filter(|(_, len, written)| keep(*len, *written));
-            kept.map(|(buffer, len, _)| (*buffer, *len)).collect()
-        };
-        let outputs_where = |keep: &dyn Fn(usize) -> bool| -> Vec<(BufferId, usize)> {
-            outputs.iter().copied().filter(|(_, len)| keep(*len)).collect()
-        };
-        slots.add(&inputs_where(&|len, written| small(len) && !written));
+        for (buffer, len, way) in inputs {
+            match way {
+                Way::Copied if small(*len) => slots.add(*buffer, *len),
+                Way::Rearranged(raw) if small(*raw) => slots.add_raw(*buffer, *raw),
+                _ => {}
+            }
+        }
+        if random {
+            slots.random = Some(slots.total);
+            slots.total += ALIGNMENT;
+        }
         slots.returned = slots.total;
-        slots.add(&inputs_where(&|len, written| small(len) && written));
-        slots.control = slots.total;
-        slots.total += ALIGNMENT;
-        slots.add(&outputs_where(&small));
+        for (buffer, len, way) in inputs {
+            if *way == Way::Written && small(*len) {
+                slots.add(*buffer, *len);
+            }
+        }
+        slots.uploaded = slots.total;
+        outputs.iter().filter(|(_, len)| small(*len)).for_each(|(buffer, len)| slots.add(*buffer, *len));
         slots.staged = slots.total;
-        slots.add(&inputs_where(&|len, _| !small(len)));
-        slots.add(&outputs_where(&|len| !small(len)));
+        for (buffer, len, way) in inputs {
+            if let Way::Rearranged(raw) = way
+                && !small(*raw)
+            {
+                slots.add_raw(*buffer, *raw);
+            }
+            if slots.get(*buffer).is_none() {
+                slots.add(*buffer, *len);
+            }
+        }
+        outputs.iter().filter(|(_, len)| !small(*len)).for_each(|(buffer, len)| slots.add(*buffer, *len));
         slots
     }
 
-    fn add(&mut self, values: &[(BufferId, usize)]) {
-        for (buffer, len) in values {
-            self.ranges.insert(*buffer, self.total..self.total + len);
-            self.total = (self.total + len).next_multiple_of(ALIGNMENT);
+    fn range(&mut self, len: usize) -> Range<usize> {
+        let range = self.total..self.total + len;
+        self.total = range.end.next_multiple_of(ALIGNMENT);
+        range
+    }
+
+    fn add(&mut self, buffer: BufferId, len: usize) {
+        let range = self.range(len);
+        if let Some(slot) = self.ranges.get_mut(buffer as usize) {
+            *slot = Some(range);
+        }
+    }
+
+    fn add_raw(&mut self, buffer: BufferId, len: usize) {
+        let range = self.range(len);
+        if let Some(slot) = self.raw.get_mut(buffer as usize) {
+            *slot = Some(range);
         }
     }
 
     pub fn get(&self, buffer: BufferId) -> Option<Range<usize>> {
-        self.ranges.get(&buffer).cloned()
+        self.ranges.get(buffer as usize).cloned().flatten()
+    }
+
+    /// Where the bytes of an input lie that is rearranged then.
+    pub fn raw(&self, buffer: BufferId) -> Option<Range<usize>> {
+        self.raw.get(buffer as usize).cloned().flatten()
     }
 
     /// Where a value begins in pinned memory, if it is there.
-    pub fn staged(&self, buffer: BufferId) -> Option<usize> {
-        self.ranges.get(&buffer).map(|range| range.start).filter(|start| *start < self.staged)
+    pub fn staged(&self, range: &Range<usize>) -> Option<usize> {
+        (range.end <= self.staged).then_some(range.start)
     }
 
-    /// A part of the control block.
-    pub fn control(&self, part: Range<usize>) -> Range<usize> {
-        self.control + part.start..self.control + part.end
+    /// The random state, if there is one.
+    pub fn random(&self) -> Option<Range<usize>> {
+        self.random.map(|start| start..start + RANDOM)
     }
 
     /// What goes to the device when a call begins.
     pub fn uploaded(&self) -> Range<usize> {
-        0..self.control + CONTROL
+        0..self.uploaded
     }
 
     /// What comes back and nothing writes: what lies between values.
     pub fn gaps(&self) -> Vec<Range<usize>> {
-        let mut taken: Vec<Range<usize>> = self.ranges.values().cloned().collect();
-        taken.push(self.control(0..CONTROL));
-        taken.retain(|range| range.start >= self.returned && range.start < self.staged);
+        let mut taken: Vec<Range<usize>> = self.ranges.iter().flatten().cloned().collect();
+        taken.retain(|range| range.start >= self.returned && range.end <= self.staged);
         taken.sort_by_key(|range| range.start);
         let ends = std::iter::once(self.returned).chain(taken.iter().map(|range| range.end));
         let starts = taken.iter().map(|range| range.start).chain([self.staged]);
@@ -143,25 +199,66 @@ pub(super) struct Room {
 
 impl Room {
     pub fn new(device: &CudaDevice) -> Result<Room> {
+        let own = device.device().stream()?;
+        let control = device.allocate(CONTROL_BYTES, || "a control block".to_owned())?;
+        control.fill(0..CONTROL_BYTES, 0, &own)?;
         let memory = Memory {
-            pinned: device.device().pinned(ALIGNMENT)?,
+            control,
+            told: Told(device.device().pinned(ALIGNMENT)?),
+            pinned: device.device().pinned(0)?,
             pinning: 0,
             values: Growing::default(),
             arena: Growing::default(),
             scratch: Growing::default(),
             late: BTreeMap::new(),
         };
-        Ok(Room { memory, snapshot: Growing::default(), own: device.device().stream()? })
+        own.synchronize()?;
+        Ok(Room { memory, snapshot: Growing::default(), own })
+    }
+}
+
+/// What the device tells the host: pinned memory that its last kernel writes.
+#[derive(Debug)]
+pub(super) struct Told(PinnedMemory);
+
+impl Told {
+    /// Nothing is told yet.
+    pub fn clear(&mut self) -> Result<()> {
+        self.0.set_word(DONE, 0)
+    }
+
+    /// Whether everything was told since [`Told::clear`].
+    pub fn is_done(&self) -> Result<bool> {
+        Ok(self.0.word(DONE)? != 0)
+    }
+
+    /// The error flag as it was told.
+    pub fn flag(&self) -> Result<[u8; super::flag::BYTES]> {
+        let mut bytes = [0; super::flag::BYTES];
+        self.0.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The first bytes of the number that was read.
+    pub fn number(&self, bytes: &mut [u8]) -> Result<()> {
+        self.0.read(NUMBER.start, bytes)
+    }
+
+    /// A place in it as a kernel takes it.
+    pub fn argument(&self, start: usize) -> Result<Argument> {
+        Ok(Argument::U64(self.0.address(start)?))
     }
 }
 
 /// The memory that a call's commands name.
 #[derive(Debug)]
 pub(super) struct Memory {
+    control: DeviceMemory,
+    pub told: Told,
     pub pinned: PinnedMemory,
     /// How often pinned memory has moved.
     pub pinning: u64,
-    /// Inputs, the control block, outputs.
+    /// Inputs and outputs.
     pub values: Growing,
     pub arena: Growing,
     pub scratch: Growing,
@@ -187,10 +284,25 @@ impl Memory {
         Ok((values, arena))
     }
 
+    /// The control block: all zero between calls.
+    pub fn control(&self) -> Place {
+        self.control.all()
+    }
+
+    /// The error flag, on the device.
+    pub fn flag(&self) -> Result<Place> {
+        self.control.part(FLAG)
+    }
+
+    /// How often inputs, outputs or temporaries have moved.
+    pub fn laid(&self) -> u64 {
+        self.pinning + self.values.moves + self.arena.moves
+    }
+
     /// How often anything has moved: places that were found before are those of now while this stays.
     pub fn moves(&self) -> u64 {
         let late: u64 = self.late.values().map(|late| late.moves).sum();
-        self.pinning + self.values.moves + self.arena.moves + self.scratch.moves + late
+        self.laid() + self.scratch.moves + late
     }
 }
 
@@ -200,12 +312,15 @@ mod tests {
 
     #[test]
     fn what_is_copied_together_lies_together_and_large_values_are_not_pinned() {
-        let slots = Slots::new(&[(0, STAGED + 1, false), (1, 10, true), (4, 20, false)], &[(2, 300), (3, STAGED + 1)]);
-        assert_eq!((slots.get(4), slots.get(1)), (Some(0..20), Some(256..266)));
-        assert_eq!((slots.control(FLAG).start, slots.get(2)), (512, Some(768..1068)));
-        assert_eq!((slots.uploaded(), slots.downloaded()), (0..560, 256..1280));
-        assert_eq!((slots.staged(2), slots.staged(0), slots.staged(3)), (Some(768), None, None));
+        let large = STAGED + 1;
+        let inputs =
+            [(0, large, Way::Copied), (1, 10, Way::Written), (4, 20, Way::Copied), (5, 40, Way::Rearranged(30))];
+        let slots = Slots::new(6, &inputs, &[(2, 300), (3, large)], true);
+        assert_eq!((slots.get(4), slots.raw(5)), (Some(0..20), Some(256..286)));
+        assert_eq!((slots.random(), slots.get(1), slots.get(2)), (Some(512..528), Some(768..778), Some(1024..1324)));
+        assert_eq!((slots.uploaded(), slots.downloaded()), (0..1024, 768..1536));
+        assert_eq!([4, 2, 5, 0].map(|id| slots.staged(&slots.get(id).unwrap())), [Some(0), Some(1024), None, None]);
         assert!(slots.get(0).unwrap().end <= slots.get(3).unwrap().start);
-        assert_eq!(slots.gaps(), [266..512, 560..768, 1068..1280]);
+        assert_eq!(slots.gaps(), [778..1024, 1324..1536]);
     }
 }

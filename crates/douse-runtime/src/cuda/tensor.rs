@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use douse_core::{Aligned, DType, Error, HostTensor, Result, TensorView, layout};
-use douse_cuda::{DeviceMemory, Place};
+use douse_cuda::{DeviceMemory, Place, Stream};
 
 use super::device::CudaDevice;
+use super::strided::Strided;
 
 /// A tensor in the memory of a CUDA device. Clones are the same tensor.
 ///
@@ -13,7 +14,8 @@ use super::device::CudaDevice;
 /// copied. Work that writes it must be done, or stand on the stream that the method uses ([`Method::set_stream`](crate::Method::set_stream)).
 ///
 /// As an output it is the caller's until the last clone is dropped; a later call may then write its memory. Work of the caller's that reads it
-/// must be done by then, or stand on the stream that the method uses.
+/// must be done by then, or stand on the stream that the method uses. A call that returns before its work is done says so in its outputs: what
+/// uses them elsewhere waits for the stream.
 #[derive(Clone, Debug)]
 pub struct DeviceTensor {
     device: CudaDevice,
@@ -23,6 +25,8 @@ pub struct DeviceTensor {
     place: Place,
     /// Keeps the place; the caller's own memory is the caller's to keep.
     _memory: Option<Arc<DeviceMemory>>,
+    /// The stream that still has to write it.
+    on: Option<Arc<Stream>>,
 }
 
 impl DeviceTensor {
@@ -68,7 +72,20 @@ impl DeviceTensor {
         place: Place,
         memory: Option<Arc<DeviceMemory>>,
     ) -> DeviceTensor {
-        DeviceTensor { device: device.clone(), dtype, sizes, strides, place, _memory: memory }
+        DeviceTensor { device: device.clone(), dtype, sizes, strides, place, _memory: memory, on: None }
+    }
+
+    /// The same tensor, which work on a stream still has to write.
+    pub(super) fn written_on(self, stream: Arc<Stream>) -> DeviceTensor {
+        DeviceTensor { on: Some(stream), ..self }
+    }
+
+    /// Waits until it is written, unless what uses it stands on the same stream.
+    pub(crate) fn wait(&self, user: Option<&Stream>) -> Result<()> {
+        match &self.on {
+            Some(stream) if user.is_none_or(|user| !std::ptr::eq(user, &raw const **stream)) => stream.synchronize(),
+            _ => Ok(()),
+        }
     }
 
     pub fn device(&self) -> &CudaDevice {
@@ -101,6 +118,7 @@ impl DeviceTensor {
         let extent =
             layout::extent(&self.sizes, &self.strides).and_then(|extent| extent.checked_mul(self.dtype.size()));
         let bytes = extent.ok_or_else(|| Error::invalid_argument("a tensor beyond memory"))?;
+        self.wait(None)?;
         HostTensor::new(self.dtype, &self.sizes, &self.strides, self.device.read(self.place.part(0..bytes)?)?)
     }
 
@@ -111,11 +129,15 @@ impl DeviceTensor {
         self.device.upload(host.bytes(), self.place.part(0..host.bytes().len())?)
     }
 
-    /// The place, if a program that reads these strides and that many bytes can use it.
-    pub(crate) fn place_as(&self, strides: &[usize], bytes: usize) -> Option<Place> {
-        let same = self.sizes.iter().zip(self.strides.iter().zip(strides)).all(|(size, (a, b))| *size == 1 || a == b);
-        let suited = same && self.place.address().is_multiple_of(ALIGNMENT) && self.place.len() >= bytes;
+    /// The place of its first bytes, if a program can use it, which it cannot where it is not aligned.
+    pub(crate) fn place_of(&self, bytes: usize) -> Option<Place> {
+        let suited = self.place.address().is_multiple_of(ALIGNMENT) && self.place.len() >= bytes;
         suited.then(|| self.place.part(0..bytes).ok()).flatten()
+    }
+
+    /// How a program that reads these strides gets the elements.
+    pub(crate) fn strided_as(&self, strides: &[usize]) -> Option<Strided> {
+        Strided::new(self.dtype.size(), &self.sizes, &self.strides, strides, Some(self.place))
     }
 
     /// Whether the two may share memory.

@@ -1,5 +1,7 @@
 //! The actions of a method, one after the other, on its stream.
 
+use std::time::{Duration, Instant};
+
 use douse_core::sym::{Cond, Expr, Symbol};
 use douse_core::{DType, Error, Result, Scalar};
 use douse_cpu::executor::number;
@@ -12,7 +14,7 @@ use super::executor::Prepared;
 use super::flag;
 use super::frame::Frame;
 use super::graph::Shelf;
-use super::room::{FLAG, Memory, NUMBER};
+use super::room::{Memory, NUMBER};
 use crate::symbols::eval;
 
 /// A call under way.
@@ -31,9 +33,32 @@ pub(super) struct Walk<'a> {
     pub refused: bool,
     /// Values that the host has waited for.
     pub host_reads: u64,
+    /// Work was put on the stream.
+    pub begun: bool,
+    /// How long the host has waited for the device.
+    pub waited: Duration,
 }
 
-impl Walk<'_> {
+/// How often the host looks whether it was told, before it asks the driver whether something went wrong: some ten microseconds.
+const LOOKS: usize = 256;
+/// After so long, the host lets the driver wait, which knows how to do other things meanwhile.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+impl<'a> Walk<'a> {
+    /// A call that is about to begin.
+    pub fn new(
+        prepared: &'a Prepared,
+        room: &'a mut Memory,
+        stream: &'a Stream,
+        frame: &'a Frame,
+        symbols: Vec<Option<i64>>,
+        graphs: Option<Shelf<'a>>,
+    ) -> Walk<'a> {
+        let (committed, refused, begun) = (false, false, false);
+        let (host_reads, waited) = (0, Duration::ZERO);
+        Walk { prepared, room, stream, frame, symbols, graphs, committed, refused, host_reads, begun, waited }
+    }
+
     pub fn actions(&mut self, actions: &[Action]) -> Result<()> {
         actions.iter().try_for_each(|action| self.action(action))
     }
@@ -83,6 +108,7 @@ impl Walk<'_> {
             let replayed = graphs.run(segment, self);
             self.graphs = Some(graphs);
             if replayed? {
+                self.begun = true;
                 self.committed |= commits(&segment.ops);
                 return Ok(());
             }
@@ -110,6 +136,7 @@ impl Walk<'_> {
                     self.resolve_op(op, &mut commands)?;
                     self.committed |= commits(std::slice::from_ref(op));
                     for command in commands.drain(..) {
+                        self.begun = true;
                         self.issue(command)?;
                     }
                 }
@@ -124,20 +151,15 @@ impl Walk<'_> {
         match command {
             Command::Launch { function, grid, arguments } => function.launch(&grid, &arguments, stream),
             Command::Copy { from, to } => device.copy(from, to, stream),
-            Command::Upload { to, .. } => device.upload(&self.room.pinned, 0, to, stream),
+            Command::Upload { to, start, .. } => device.upload(&self.room.pinned, start, to, stream),
             Command::Download { from, start, .. } => device.download(from, &self.room.pinned, start, stream),
             Command::If { .. } | Command::While { .. } => Err(Error::internal("a branch that nobody has taken")),
         }
     }
 
-    /// A part of the memory for inputs, outputs and the control block.
+    /// A part of the memory for inputs and outputs.
     pub fn values(&self, range: std::ops::Range<usize>) -> Result<Place> {
         self.room.values.place().ok_or_else(|| Error::internal("no memory for values"))?.part(range)
-    }
-
-    /// A part of the control block.
-    pub fn control(&self, part: std::ops::Range<usize>) -> Result<Place> {
-        self.values(self.frame.slots.control(part))
     }
 
     fn set(&mut self, symbol: u32, value: i64) -> Result<()> {
@@ -160,29 +182,51 @@ impl Walk<'_> {
 
     fn read(&mut self, place: Place, dtype: DType) -> Result<Scalar> {
         self.host_reads += 1;
-        let device = self.prepared.device.device();
         let mut bytes = [0; NUMBER.end - NUMBER.start];
         let bytes = bytes.get_mut(..dtype.size()).ok_or_else(|| Error::internal(format!("a number of {dtype}")))?;
-        let [number, flag] = [NUMBER, FLAG].map(|part| self.frame.slots.control(part).start);
-        device.download(place.part(0..bytes.len())?, &self.room.pinned, number, self.stream)?;
-        device.download(self.control(FLAG)?, &self.room.pinned, flag, self.stream)?;
+        let finish = self.finish(self.room.told.argument(NUMBER.start)?, place.part(0..bytes.len())?)?;
+        self.issue(finish)?;
         // A value that an earlier check would have refused decides nothing.
-        self.settle()?;
-        self.room.pinned.read(number, bytes)?;
+        self.settle(true)?;
+        self.room.told.number(bytes)?;
         number::from_bytes(bytes, dtype)
     }
 
-    /// Waits for all work so far, and looks at the error flag that came back.
+    /// Waits for all work so far, and, where its last kernel tells the host, looks at the error flag that came back.
     ///
     /// # Errors
     /// What was raised; a fault of the work.
-    pub fn settle(&mut self) -> Result<()> {
-        self.stream.synchronize()?;
-        let mut bytes = [0; flag::BYTES];
-        self.room.pinned.read(self.frame.slots.control(FLAG).start, &mut bytes)?;
-        let checked = flag::check(&self.prepared.plan, &bytes);
+    pub fn settle(&mut self, tells: bool) -> Result<()> {
+        let start = Instant::now();
+        let done = if tells { self.listen(start) } else { self.stream.synchronize() };
+        self.waited += start.elapsed();
+        done?;
+        if !tells {
+            return Ok(());
+        }
+        self.room.told.clear()?;
+        let checked = flag::check(&self.prepared.plan, &self.room.told.flag()?);
         self.refused |= checked.is_err();
         checked
+    }
+
+    /// Waits until the host is told. What the device writes there arrives about two microseconds before the driver knows that it is done.
+    fn listen(&self, start: Instant) -> Result<()> {
+        loop {
+            for _ in 0..LOOKS {
+                if self.room.told.is_done()? {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            // A fault never tells anything.
+            if self.stream.is_done()? {
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                return self.stream.synchronize();
+            }
+        }
     }
 
     fn predicate(&mut self, predicate: &Predicate) -> Result<bool> {

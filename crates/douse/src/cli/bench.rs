@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use douse::{LowerOptions, Value};
+use douse::{DeviceTensor, LowerOptions, Value};
 use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, Plan};
 use serde::Serialize;
 
-use super::device::{Device, DeviceArguments, describe_graphs};
-use super::failure::Done;
+use super::device::{Device, DeviceArguments, describe_bindings, describe_graphs};
+use super::failure::{Done, Failure};
 use super::run::{make_inputs, run_call};
 use super::source::Source;
 use super::{output, progress};
@@ -34,6 +34,9 @@ pub struct Bench {
     /// Calls before the measured ones
     #[arg(long, default_value_t = 3)]
     warm_up: u32,
+    /// Inputs are on the GPU, and outputs stay there
+    #[arg(long)]
+    resident: bool,
     /// Do not join operators into kernels (of a .pt2)
     #[arg(long)]
     unfused: bool,
@@ -56,13 +59,20 @@ struct Figures {
     min: f64,
     p90: f64,
     mean: f64,
+    /// Of the host's own work in a call: all of it, but for waiting for the device; on a GPU.
+    host_median: Option<f64>,
     /// Of the device's part of a call, copies of inputs and outputs included; on a GPU.
     device_median: Option<f64>,
     /// The least that the device can take: weights, state, inputs and outputs once, at the bandwidth of copies.
     device_floor: Option<f64>,
+    /// How the inputs came to the device.
+    inputs: Option<String>,
     /// Where the method was loaded with graphs.
     cuda_graph: Option<String>,
 }
+
+/// At most so many calls are timed on the device.
+const TIMED: u32 = 200;
 
 /// Calls before graphs are replayed: those that warm up, and the one that records.
 const RECORDED: u32 = 4;
@@ -85,6 +95,19 @@ fn touched(plan: &Plan, inputs: &[Value]) -> u64 {
     bytes.chain(inputs).fold(0, u64::saturating_add)
 }
 
+/// Brings tensors to the GPU.
+fn make_resident(device: &Device, values: &mut [Value]) -> Done {
+    let Device::Cuda { device, .. } = device else {
+        return Err(Failure::Usage("--resident needs --device cuda".into()));
+    };
+    for value in values {
+        if let Value::Tensor(tensor) = value {
+            *value = Value::Device(DeviceTensor::from_host(device, &tensor.view())?);
+        }
+    }
+    Ok(())
+}
+
 /// The value below which that part of the sorted times lies.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
@@ -97,7 +120,8 @@ impl Bench {
             output::keep(json, std::slice::from_ref(&self.model))?;
         }
         let device = self.device.open()?;
-        let options = device.load(self.device.threads)?;
+        let mut options = device.load(self.device.threads)?;
+        options.outputs_on_device = self.resident;
         let start = Instant::now();
         let lower = LowerOptions { fuse: !self.unfused, ..device.lower() };
         let source = Source::open(&self.model, &lower)?;
@@ -105,6 +129,11 @@ impl Bench {
         let name = source.method_name(self.method.as_deref())?;
         let meta = source.program.method_meta(&name)?;
         let mut values = make_inputs(&source, &meta, &self.input)?;
+        let plan = source.program.methods().iter().map(|m| &m.plan).find(|plan| plan.name == name);
+        let touched = plan.map_or(0, |plan| touched(plan, &values));
+        if self.resident {
+            make_resident(&device, &mut values)?;
+        }
         let start = Instant::now();
         let mut method = source.program.load(&name, &options)?;
         let load = milliseconds(start);
@@ -117,25 +146,29 @@ impl Bench {
         }
         let bar = progress::bar(self.calls as usize);
         let mut times = Vec::with_capacity(self.calls as usize);
-        let mut device_times = Vec::new();
-        method.time_calls()?;
+        let (mut host_times, mut device_times) = (Vec::new(), Vec::new());
         for _ in 0..self.calls {
             let start = Instant::now();
             run_call(&mut method, &meta, &mut values)?;
-            times.push(milliseconds(start));
-            device_times.extend(method.device_milliseconds().map(f64::from));
+            let all = milliseconds(start);
+            times.push(all);
+            host_times.push(all - method.waited().as_secs_f64() * 1e3);
             bar.inc(1);
         }
         bar.finish_and_clear();
+        // Apart from the others: the events that time the device cost the host more than a launch.
+        method.time_calls()?;
+        for _ in 0..self.calls.min(TIMED) {
+            run_call(&mut method, &meta, &mut values)?;
+            device_times.extend(method.device_milliseconds().map(f64::from));
+        }
         times.sort_by(f64::total_cmp);
+        host_times.sort_by(f64::total_cmp);
         device_times.sort_by(f64::total_cmp);
+        let on_device = matches!(device, Device::Cuda { .. });
         let device_floor = match &device {
             Device::Cpu => None,
-            Device::Cuda { device, .. } => {
-                let plan = source.program.methods().iter().map(|m| &m.plan).find(|plan| plan.name == name);
-                let bytes = plan.map_or(0, |plan| touched(plan, &values));
-                Some(bytes as f64 / device.copy_bandwidth()? * 1e3)
-            }
+            Device::Cuda { device, .. } => Some(touched as f64 / device.copy_bandwidth()? * 1e3),
         };
         let figures = Figures {
             method: name,
@@ -148,13 +181,15 @@ impl Bench {
             min: quantile(&times, 0.0),
             p90: quantile(&times, 0.9),
             mean: times.iter().sum::<f64>() / times.len() as f64,
+            host_median: on_device.then(|| quantile(&host_times, 0.5)),
             device_median: (!device_times.is_empty()).then(|| quantile(&device_times, 0.5)),
             device_floor,
+            inputs: method.bindings().as_ref().map(describe_bindings),
             cuda_graph: method.cuda_graph_report().as_ref().map(describe_graphs),
         };
         if !self.json.as_deref().is_some_and(output::is_stdout) {
             output::line(format_args!(
-                "{}: median {:.3} ms  min {:.3} ms  p90 {:.3} ms  ({} calls, {} threads; open {open:.1} ms, load {load:.1} ms, \
+                "{}: median {:.4} ms  min {:.4} ms  p90 {:.4} ms  ({} calls, {} threads; open {open:.1} ms, load {load:.1} ms, \
                  first call {first_call:.1} ms)",
                 figures.method, figures.median, figures.min, figures.p90, figures.calls, figures.threads
             ))?;
@@ -162,6 +197,9 @@ impl Bench {
                 output::line(format_args!(
                     "on the device: median {median:.4} ms, its inputs, outputs, weights and state once: {floor:.4} ms"
                 ))?;
+            }
+            if let (Some(host), Some(inputs)) = (figures.host_median, &figures.inputs) {
+                output::line(format_args!("the host's own work: median {host:.4} ms; {inputs}"))?;
             }
             if let Some(graphs) = &figures.cuda_graph {
                 output::line(format_args!("{graphs}"))?;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use douse::{CudaDevice, CudaGraph, CudaGraphReport, LoadOptions, LowerOptions, NewShape, Threads};
+use douse::{Bindings, CudaDevice, CudaGraph, CudaGraphReport, LoadOptions, LowerOptions, NewShape, Threads};
 use douse_cuda::Architecture;
 
 use super::failure::{Done, Failure};
@@ -22,7 +22,7 @@ pub struct DeviceArguments {
     /// With --cuda-graph, run each replayed call plainly too, and fail where the results differ
     #[arg(long, requires = "cuda_graph")]
     compare_graph: bool,
-    /// Threads of a call on the CPU; 0 for as many as the machine runs at once
+    /// Threads of a call, on a GPU for copying large tensors; 0 for as many as the machine runs at once
     #[arg(long, default_value_t = 0, value_parser = threads)]
     pub threads: usize,
 }
@@ -84,11 +84,15 @@ impl Device {
         }
     }
 
-    /// Loads onto the device; calls on the CPU use that many threads, 0 for as many as the machine runs at once.
+    /// Loads onto the device; calls use that many threads, 0 for as many as the machine runs at once.
     pub fn load(&self, threads: usize) -> Done<LoadOptions> {
         match self {
             Device::Cpu => Ok(LoadOptions::cpu(threads)?),
-            Device::Cuda { device, graph } => Ok(LoadOptions { cuda_graph: graph.clone(), ..LoadOptions::on(device) }),
+            // On a GPU they copy large tensors to pinned memory and back.
+            Device::Cuda { device, graph } => {
+                let threads = Threads::new(threads)?;
+                Ok(LoadOptions { cuda_graph: graph.clone(), threads, ..LoadOptions::on(device) })
+            }
         }
     }
 
@@ -100,6 +104,12 @@ impl Device {
         };
         LowerOptions { targets: vec![target], ..LowerOptions::default() }
     }
+}
+
+/// How the inputs of a call came to the device, in a line.
+pub fn describe_bindings(bindings: &Bindings) -> String {
+    let Bindings { in_place, copied, rearranged } = bindings;
+    format!("inputs: {in_place} used where they lay, {copied} copied, {rearranged} brought into another layout")
 }
 
 /// What became of a method's graphs, in a line.

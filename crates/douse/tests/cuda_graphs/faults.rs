@@ -19,7 +19,8 @@ const STATUS: u32 = 999;
 const RELEASES: [&str; 2] = ["cuGraphDestroy", "cuGraphExecDestroy"];
 
 /// What the recordings of all programs must have called, for the test to mean what it says.
-const EXPECTED: [&str; 11] = [
+const EXPECTED: [&str; 12] = [
+    "cuGraphAddDependencies_v2",
     "cuGraphAddKernelNode_v2",
     "cuGraphAddMemcpyNode",
     "cuGraphAddNode_v2",

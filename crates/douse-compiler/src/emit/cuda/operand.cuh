@@ -67,6 +67,7 @@ const int SCATTERED = 0, CHUNKED = 1, WHOLE = 2;
 template <class T, int CHUNKS_> struct Strided {
   typedef T Type;
   static const int CHUNKS = CHUNKS_;
+  static const bool STRIDED = true;
   const T *start;
   int64 rows, depth, row_stride, depth_stride;
   DEVICE bool rows_are_adjacent() const { return row_stride == 1 && depth_stride != 1; }
@@ -90,6 +91,7 @@ template <class T, int CHUNKS_> struct Strided {
 template <class T, int CHUNKS_, bool ADJACENT_ROWS, class F> struct Gathered {
   typedef T Type;
   static const int CHUNKS = CHUNKS_;
+  static const bool STRIDED = false;
   F f;
   const T *start;
   int64 rows, depth;

@@ -155,6 +155,39 @@ template <int ROWS, int DEPTH, int THREADS, class Loader> struct Tile {
   typedef typename Loader::Type T;
   static const int SIZE = ROWS * DEPTH, COUNT = SIZE / 8 / THREADS;
   Vector<T, 8> held[COUNT];
+  // Of an operand that lies along the depth: where the thread's first chunk of the first stage is, and a bit for each of its rows that is there.
+  const T *first;
+  uint32 there;
+
+  // Before the first of several stages of the same rows.
+  DEVICE void aim(const Loader &loader, int64 row0) {
+    if constexpr (Loader::STRIDED) {
+      int row, k;
+      place(loader, 0, row, k);
+      first = loader.start + ((row0 + row) * loader.row_stride + k);
+      there = 0;
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) there |= row0 + row + i * (ROWS / COUNT) < loader.rows ? 1u << i : 0u;
+    }
+  }
+  // As `begin` for a stage of the rows aimed at; what the other side of the tile lacks is zeros.
+  DEVICE void begin_aimed(const Loader &loader, int64 row0, int64 k0, T *tile, bool in_chunks) {
+    if constexpr (Loader::STRIDED && Loader::CHUNKS != SCATTERED && DEPTH == 64 && ROWS * 8 >= THREADS) {
+      if (in_chunks && !loader.rows_are_adjacent()) {
+        int row, k;
+        place(loader, 0, row, k);
+        int left = (int)smaller<int64>(loader.depth - k0 - k, 8), bytes = left < 0 ? 0 : 2 * left;
+        const T *from = first + k0;
+        T *to = tile + offset(loader, row, k);
+        // Rows of a thread are a multiple of 8 apart, so that they are shuffled alike.
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+          copy_16(to + i * (ROWS / COUNT) * DEPTH, from + i * (ROWS / COUNT) * loader.row_stride, there >> i & 1 ? bytes : 0);
+        return;
+      }
+    }
+    begin(loader, row0, k0, tile, in_chunks);
+  }
 
   static DEVICE int offset(const Loader &loader, int row, int k) {
     int line = loader.rows_are_adjacent() ? k : row, chunk = (loader.rows_are_adjacent() ? row : k) / 8;
@@ -220,20 +253,55 @@ template <int N> DEVICE void hold_pair(float *tile, int row, int column, float x
   pair.element[0] = x, pair.element[1] = y;
   store_vector(tile + row * (N + RESULTS_APART) + column, pair, 2);
 }
-template <int M, int N, int THREADS, class Out>
+// Waits for the blocks of the cluster, and shows them what this one wrote.
+DEVICE void sync_cluster() {
+#ifdef __CUDA_ARCH__
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" : : : "memory");
+#endif
+}
+// Four numbers that lie in the shared memory of a block of the cluster where `p` lies in this one's.
+DEVICE Vector<float, 4> load_cluster(const float *p, int block) {
+  Vector<float, 4> v;
+#ifdef __CUDA_ARCH__
+  uint32 at = (uint32)__cvta_generic_to_shared(p);
+  asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+               "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
+               : "=f"(v.element[0]), "=f"(v.element[1]), "=f"(v.element[2]), "=f"(v.element[3]) : "r"(at), "r"(block) : "memory");
+#endif
+  return v;
+}
+// SLICES: the blocks of a cluster have each summed a slice of the depth. Each takes a share of the tile, and adds the slices in their order.
+template <int M, int N, int THREADS, int SLICES, class Out>
 DEVICE void put_tile(const float *tile, int64 m0, int64 n0, int64 rows, int64 columns, const Out &out) {
-  __syncthreads();
+  if (SLICES > 1) sync_cluster();
+  else __syncthreads();
+  int first = SLICES > 1 ? (int)blockIdx.y * THREADS + (int)threadIdx.x : (int)threadIdx.x;
 #pragma unroll 4
-  for (int i = threadIdx.x; i < M * N / 8; i += THREADS) {
+  for (int i = first; i < M * N / 8; i += THREADS * SLICES) {
     int row = i / (N / 8), column = i % (N / 8) * 8;
     if (m0 + row < rows && n0 + column < columns) {
-      Vector<float, 8> results = load_vector<8>(tile + row * (N + RESULTS_APART) + column, 8);
+      const float *from = tile + row * (N + RESULTS_APART) + column;
       Run<float, 8> run;
+      if (SLICES > 1) {
 #pragma unroll
-      for (int e = 0; e < 8; ++e) run.x[e] = results.element[e];
+        for (int s = 0; s < SLICES; ++s) {
+          Vector<float, 4> low = load_cluster(from, s), high = load_cluster(from + 4, s);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            run.x[e] = s == 0 ? low.element[e] : run.x[e] + low.element[e];
+            run.x[4 + e] = s == 0 ? high.element[e] : run.x[4 + e] + high.element[e];
+          }
+        }
+      } else {
+        Vector<float, 8> results = load_vector<8>(from, 8);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) run.x[e] = results.element[e];
+      }
       out(m0 + row, n0 + column, run, (int)smaller<int64>(8, columns - n0 - column));
     }
   }
+  // Others may still read this block's.
+  if (SLICES > 1) sync_cluster();
 }
 
 // Elements of depth of a stage.
@@ -241,7 +309,7 @@ const int STAGE_DEPTH = 64;
 
 // The same product on tensor cores: a tile of M x N a block of WARPS_M x WARPS_N warps. While a stage is multiplied, the STAGES - 1 after it are
 // on their way.
-template <int M, int N, int WARPS_M, int WARPS_N, int STAGES, class A, class B, class Out>
+template <int M, int N, int WARPS_M, int WARPS_N, int STAGES, int SLICES, class A, class B, class Out>
 DEVICE void mma_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
   const int THREADS = 32 * WARPS_M * WARPS_N, WARP_M = M / WARPS_M, WARP_N = N / WARPS_N, ROWS = WARP_M / 16, COLUMNS = WARP_N / 8;
@@ -261,12 +329,14 @@ DEVICE void mma_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, cons
       for (int e = 0; e < 4; ++e) sum[i][j][e] = 0.0f;
   TileA next_a;
   TileB next_b;
+  next_a.aim(a, m0);
+  next_b.aim(b, n0);
   int steps = (int)((end - begin + STAGE_DEPTH - 1) / STAGE_DEPTH);
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
     if (s < steps) {
-      next_a.begin(a, m0, begin + s * STAGE_DEPTH, as + s * TileA::SIZE, chunks_a);
-      next_b.begin(b, n0, begin + s * STAGE_DEPTH, bs + s * TileB::SIZE, chunks_b);
+      next_a.begin_aimed(a, m0, begin + s * STAGE_DEPTH, as + s * TileA::SIZE, chunks_a);
+      next_b.begin_aimed(b, n0, begin + s * STAGE_DEPTH, bs + s * TileB::SIZE, chunks_b);
       next_a.finish(a, as + s * TileA::SIZE);
       next_b.finish(b, bs + s * TileB::SIZE);
     }
@@ -279,8 +349,8 @@ DEVICE void mma_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, cons
     bool more = step + STAGES - 1 < steps;
     if (more) {
       int64 k0 = begin + (int64)(step + STAGES - 1) * STAGE_DEPTH;
-      next_a.begin(a, m0, k0, as + ahead * TileA::SIZE, chunks_a);
-      next_b.begin(b, n0, k0, bs + ahead * TileB::SIZE, chunks_b);
+      next_a.begin_aimed(a, m0, k0, as + ahead * TileA::SIZE, chunks_a);
+      next_b.begin_aimed(b, n0, k0, bs + ahead * TileB::SIZE, chunks_b);
     }
     end_copies();
     const T *at = as + now * TileA::SIZE, *bt = bs + now * TileB::SIZE;
@@ -320,7 +390,7 @@ DEVICE void mma_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, cons
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         hold_pair<N>(tile, wm + 16 * i + group + 8 * half, wn + 8 * j + 2 * quad, sum[i][j][2 * half], sum[i][j][2 * half + 1]);
-  put_tile<M, N, THREADS>(tile, m0, n0, a.rows, b.rows, out);
+  put_tile<M, N, THREADS, SLICES>(tile, m0, n0, a.rows, b.rows, out);
 }
 
 // ---- Shared depth ------------------------------------------------------------------------------------------------------------

@@ -60,6 +60,15 @@ template <int N> DEVICE void hold_results(float (&c)[N][4]) {
   }
 MULTIPLY_SHARED(float16, "f16")
 MULTIPLY_SHARED(bfloat16, "bf16")
+// The same with 64 columns.
+#define MULTIPLY_SHARED_64(T, NAME)                                                                                    \
+  DEVICE void multiply(float (&c)[8][4], uint64 a, uint64 b, bool add, T) {                                            \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME " {" RESULTS_32 \
+                 "}, %32, %33, p, 1, 1, 0, 0;\n}"                                                                      \
+                 : HELD_32(c) : "l"(a), "l"(b), "r"((int)add));                                                        \
+  }
+MULTIPLY_SHARED_64(float16, "f16")
+MULTIPLY_SHARED_64(bfloat16, "bf16")
 
 // c += the product of 64 x 16 in registers and 16 x 128 (or 64) whose columns are adjacent.
 #define MULTIPLY_HELD(T, NAME, SIZE, N, COUNT, A0, A1, A2, A3, B)                                                      \
@@ -73,32 +82,35 @@ MULTIPLY_HELD(bfloat16, "bf16", 128, "128", 64, "%64", "%65", "%66", "%67", "%68
 MULTIPLY_HELD(float16, "f16", 64, "64", 32, "%32", "%33", "%34", "%35", "%36")
 MULTIPLY_HELD(bfloat16, "bf16", 64, "64", 32, "%32", "%33", "%34", "%35", "%36")
 
-// The product of `mma_product` by two warpgroups: a tile of 128 x 128 HALVES. Both operands' rows lie along the depth. The next STAGES - 2 stages are
-// on their way while one is multiplied and the one before may still be.
-template <int HALVES, int STAGES, class A, class B, class Out>
+// The product of `mma_product` by warpgroups, each with 64 rows of a tile of 64 GROUPS x COLUMNS. Both operands' rows lie along the depth. The next
+// STAGES - 2 stages are on their way while one is multiplied and the one before may still be.
+template <int GROUPS, int COLUMNS, int STAGES, int SLICES, class A, class B, class Out>
 DEVICE void warpgroup_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
-  typedef Tile<128, STAGE_DEPTH, 256, A> TileA;
-  typedef Tile<128 * HALVES, STAGE_DEPTH, 256, B> TileB;
+  const int M = 64 * GROUPS, THREADS = 128 * GROUPS, PART = COLUMNS < 128 ? COLUMNS : 128, PARTS = COLUMNS / PART;
+  typedef Tile<M, STAGE_DEPTH, THREADS, A> TileA;
+  typedef Tile<COLUMNS, STAGE_DEPTH, THREADS, B> TileB;
   T *as = reinterpret_cast<T *>(dynamic_shared()), *bs = as + STAGES * TileA::SIZE;
-  int64 m0 = tile_m * 128, n0 = tile_n * (128 * HALVES);
+  int64 m0 = tile_m * M, n0 = tile_n * COLUMNS;
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
   bool chunks_a = a.template in_chunks<8>(), chunks_b = b.template in_chunks<8>();
-  float sum[HALVES][16][4];
+  float sum[PARTS][PART / 8][4];
 #pragma unroll
-  for (int h = 0; h < HALVES; ++h)
+  for (int h = 0; h < PARTS; ++h)
 #pragma unroll
-    for (int j = 0; j < 16; ++j)
+    for (int j = 0; j < PART / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum[h][j][e] = 0.0f;
   TileA next_a;
   TileB next_b;
+  next_a.aim(a, m0);
+  next_b.aim(b, n0);
   int steps = (int)((end - begin + STAGE_DEPTH - 1) / STAGE_DEPTH), now = 0, ahead = STAGES - 2;
 #pragma unroll
   for (int s = 0; s < STAGES - 2; ++s) {
     if (s < steps) {
-      next_a.begin(a, m0, begin + s * STAGE_DEPTH, as + s * TileA::SIZE, chunks_a);
-      next_b.begin(b, n0, begin + s * STAGE_DEPTH, bs + s * TileB::SIZE, chunks_b);
+      next_a.begin_aimed(a, m0, begin + s * STAGE_DEPTH, as + s * TileA::SIZE, chunks_a);
+      next_b.begin_aimed(b, n0, begin + s * STAGE_DEPTH, bs + s * TileB::SIZE, chunks_b);
     }
     end_copies();
   }
@@ -112,12 +124,12 @@ DEVICE void warpgroup_product(int64 tile_m, int64 tile_n, int64 begin, int64 end
 #pragma unroll
     for (int k = 0; k < STAGE_DEPTH / 16; ++k)
 #pragma unroll
-      for (int h = 0; h < HALVES; ++h) multiply(sum[h], left + 2 * k, right + 2 * k + h * (128 * 128 / 16), true, T{});
+      for (int h = 0; h < PARTS; ++h) multiply(sum[h], left + 2 * k, right + 2 * k + h * (PART * 128 / 16), true, T{});
     end_multiply();
     if (step + STAGES - 2 < steps) {
       int64 k0 = begin + (int64)(step + STAGES - 2) * STAGE_DEPTH;
-      next_a.begin(a, m0, k0, as + ahead * TileA::SIZE, chunks_a);
-      next_b.begin(b, n0, k0, bs + ahead * TileB::SIZE, chunks_b);
+      next_a.begin_aimed(a, m0, k0, as + ahead * TileA::SIZE, chunks_a);
+      next_b.begin_aimed(b, n0, k0, bs + ahead * TileB::SIZE, chunks_b);
     }
     end_copies();
     await_multiply<1>();
@@ -128,13 +140,13 @@ DEVICE void warpgroup_product(int64 tile_m, int64 tile_n, int64 begin, int64 end
   __syncthreads();
   float *tile = reinterpret_cast<float *>(dynamic_shared());
 #pragma unroll
-  for (int h = 0; h < HALVES; ++h) {
+  for (int h = 0; h < PARTS; ++h) {
     hold_results(sum[h]);
 #pragma unroll
-    for (int j = 0; j < 16; ++j)
+    for (int j = 0; j < PART / 8; ++j)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        hold_pair<128 * HALVES>(tile, 16 * warp + group + 8 * half, 128 * h + 8 * j + 2 * quad, sum[h][j][2 * half], sum[h][j][2 * half + 1]);
+        hold_pair<COLUMNS>(tile, 16 * warp + group + 8 * half, PART * h + 8 * j + 2 * quad, sum[h][j][2 * half], sum[h][j][2 * half + 1]);
   }
-  put_tile<128, 128 * HALVES, 256>(tile, m0, n0, a.rows, b.rows, out);
+  put_tile<M, COLUMNS, THREADS, SLICES>(tile, m0, n0, a.rows, b.rows, out);
 }

@@ -99,6 +99,7 @@ pub(super) fn emit(writer: &mut Writer, attention: &Attention) -> Result<Library
         shared: shared as u32,
         scratch: false,
         special: false,
+        cluster: 1,
     };
     Ok(one(writer.add(draft)?))
 }
@@ -267,12 +268,13 @@ impl Form {
             shared: shared as u32,
             scratch: parts > 1,
             special: false,
+            cluster: 1,
         };
         let threads = 32 * row_warps * key_warps;
         let length_text = writer.size(length);
         if parts == 1 {
             arguments.extend(put.arguments());
-            body.push_str(&put.declare(writer, "row", "")?);
+            body.push_str(&put.declare(writer, "row", "", 1)?);
             body.push_str(&call("0", &length_text, "divided(put)"));
             let grid = [&tiles * &matrices, Expr::int(1), Expr::int(1)];
             return Ok(one(writer.add(draft("attention", arguments, body, grid, threads, shared))?));
@@ -291,7 +293,7 @@ impl Form {
         let join = format!(
             "{}  join_parts<{head_value}>(blockIdx.x * {THREADS}ll + threadIdx.x, {all_rows_text}, {parts}, \
              static_cast<const float *>(scratch), put);\n",
-            put.declare(writer, "all", &head)?
+            put.declare(writer, "all", &head, 1)?
         );
         let pairs = (head_value + 1) / 2;
         let grid = [&tiles * &matrices, Expr::int(parts), Expr::int(1)];

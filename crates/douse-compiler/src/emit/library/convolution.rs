@@ -56,10 +56,12 @@ pub(super) fn emit(
         writer.size(&shape.group_in),
         writer.size(input.strides.get(1).unwrap_or(&Expr::int(0)))
     );
-    let adjacent_rows = !shape.channels_last && input.strides.last().is_some_and(|stride| stride.is_int(1));
+    let chunks = window_chunks(convolution, &shape);
+    let adjacent = !shape.channels_last && input.strides.last().is_some_and(|stride| stride.is_int(1));
+    let adjacent_rows = adjacent && chunks == "SCATTERED";
     let windows = format!(
         "  const auto {windows_name} = gathered<{element}, {}, {adjacent_rows}>(window, {start}, {}, {});\n",
-        window_chunks(input, &shape),
+        chunks,
         writer.size(&positions),
         writer.size(&depth)
     );
@@ -75,7 +77,7 @@ pub(super) fn emit(
         rows,
         columns,
         depth,
-        deep: window_chunks(input, &shape) == "WHOLE" && !filters.contains("SCATTERED"),
+        deep: chunks == "WHOLE" && !filters.contains("SCATTERED"),
         coordinates: String::new(),
         operands: window + &windows + &filters,
         put,
@@ -160,13 +162,28 @@ fn window(writer: &Writer, convolution: &Convolution, shape: &Shape) -> Result<S
 }
 
 /// How the windows' elements lie along the depth, in the templates' words.
-fn window_chunks(input: &View, shape: &Shape) -> &'static str {
+fn window_chunks(convolution: &Convolution, shape: &Shape) -> &'static str {
+    let input = &convolution.input;
     let chunk = Expr::int(CHUNK);
-    let mut others = input.strides.iter().enumerate().filter(|(d, _)| *d != 1);
-    let aligned = shape.channels_last
-        && shape.group_in.modulo(&chunk).is_int(0)
-        && others.all(|(_, stride)| stride.modulo(&chunk).is_int(0));
-    if aligned { "WHOLE" } else { "SCATTERED" }
+    let whole = |n: &Expr| n.modulo(&chunk).is_int(0);
+    let aligned = |fastest: usize| input.strides.iter().enumerate().all(|(d, stride)| d == fastest || whole(stride));
+    let by_channels = shape.channels_last && whole(&shape.group_in) && aligned(1);
+    // Of an image that is cut into patches, a kernel's rows are chunks that the edge cuts nowhere.
+    let last = input.strides.len() - 1;
+    let steps = (convolution.stride.last(), convolution.dilation.last(), convolution.weight.sizes.last());
+    let by_patches = match steps {
+        (Some(stride), Some(1), Some(width)) => {
+            let padding = convolution.padding.last().is_some_and(whole);
+            let edge = input.sizes.last().is_some_and(whole);
+            !shape.channels_last
+                && input.strides[last].is_int(1)
+                && !convolution.transposed
+                && stride % CHUNK == 0
+                && [whole(width), padding, edge, aligned(last)].iter().all(|yes| *yes)
+        }
+        _ => false,
+    };
+    if by_channels || by_patches { "WHOLE" } else { "SCATTERED" }
 }
 
 /// The declaration of the loader of the filters: its rows are the group's output channels, its depth the taps.
@@ -256,7 +273,7 @@ fn direct<'a>(
     let channels = &shape.group_out * &Expr::int(convolution.groups);
     let total = &positions * &channels;
     let filters = filters(writer, convolution, shape, &depth, "left")?;
-    let (out_last, declared) = (put.along.is_some(), put.declare(writer, "row", "")?);
+    let (out_last, declared) = (put.along.is_some(), put.declare(writer, "row", "", 1)?);
     let (group_out, positions, channels) =
         (writer.size(&shape.group_out), writer.size(&positions), writer.size(&channels));
     // Threads that are neighbours take elements that are.
@@ -287,6 +304,7 @@ fn direct<'a>(
         shared: 0,
         scratch: false,
         special: put.special(),
+        cluster: 1,
     })?;
     Ok(one(launch))
 }

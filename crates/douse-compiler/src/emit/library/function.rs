@@ -36,6 +36,8 @@ pub(super) struct Draft<'a> {
     pub scratch: bool,
     /// The body calls special functions.
     pub special: bool,
+    /// Blocks along y that are a cluster, which has each other's shared memory; 1: there are no clusters.
+    pub cluster: i64,
 }
 
 /// Writes functions into modules. Steps whose functions are equal share one.
@@ -44,6 +46,7 @@ pub(super) struct Writer<'a> {
     pub indexer: Indexer,
     shared_limit: i64,
     warpgroups: bool,
+    clusters: bool,
     guards: &'a Guards<'a>,
     modules: &'a mut Modules,
     written: HashMap<String, (u32, String)>,
@@ -59,7 +62,8 @@ impl<'a> Writer<'a> {
     ) -> Writer<'a> {
         let indexer = Indexer { ranges: ranges.clone() };
         let (shared_limit, warpgroups) = (shared_limit(arch), arch == "sm_90a");
-        Writer { plan, indexer, shared_limit, warpgroups, guards, modules, written: HashMap::new() }
+        let clusters = matches!(arch, "sm_90" | "sm_90a");
+        Writer { plan, indexer, shared_limit, warpgroups, clusters, guards, modules, written: HashMap::new() }
     }
 
     /// Bytes of shared memory that a block may have; so many in all, together, may the blocks of a multiprocessor.
@@ -70,6 +74,11 @@ impl<'a> Writer<'a> {
     /// Whether warpgroups multiply: on Hopper's `sm_90a` alone.
     pub fn warpgroups(&self) -> bool {
         self.warpgroups
+    }
+
+    /// Whether blocks can be clusters. (Later architectures have them too; there was none to try them on.)
+    pub fn clusters(&self) -> bool {
+        self.clusters
     }
 
     pub fn dtype(&self, view: &View) -> Result<DType> {
@@ -164,14 +173,19 @@ impl<'a> Writer<'a> {
         }
         let guard = if guarded { format!("  {GUARD}\n") } else { String::new() };
         let rest = format!("({}) {{\n{guard}{}}}\n", arguments.join(", "), draft.body);
-        let key = format!("{} {} {rest}", draft.name, draft.threads);
+        let key = format!("{} {} {} {rest}", draft.name, draft.threads, draft.cluster);
         let (module, function) = match self.written.get(&key) {
             Some(found) => found.clone(),
             None => {
                 // Apart from the names of kernels, which begin otherwise.
                 let function = format!("library_{}_{}", draft.name, self.written.len());
+                let cluster = match draft.cluster {
+                    1 => String::new(),
+                    blocks => format!("__cluster_dims__(1, {blocks}, 1) "),
+                };
+                let threads = draft.threads;
                 let text =
-                    format!("extern \"C\" __global__ void __launch_bounds__({}) {function}{rest}", draft.threads);
+                    format!("extern \"C\" __global__ void {cluster}__launch_bounds__({threads}) {function}{rest}");
                 let module = self.modules.add(Function { text, special: draft.special, templates: draft.templates });
                 self.written.insert(key, (module, function.clone()));
                 (module, function)

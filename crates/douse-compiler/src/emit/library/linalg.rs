@@ -136,6 +136,7 @@ pub(super) fn emit(writer: &mut Writer, step: &Library) -> Result<LibraryLaunche
         shared: 0,
         scratch: true,
         special: false,
+        cluster: 1,
     };
     let launch = if failure.is_empty() { writer.add(draft)? } else { writer.add_raising(draft)? };
     Ok(LibraryLaunches { launches: vec![launch], scratch: &(&blocks * &scratch) * 8, count: None })

@@ -100,7 +100,7 @@ fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
     let body = format!(
         "  int64 rest = blockIdx.x;\n  const int64 first = rest % {tiles_text} * {width};\n  rest /= {tiles_text};\n\
          {coordinates}{operands}{}  {template}(first, left, right, put);\n",
-        put.declare(writer, "row", "")?
+        put.declare(writer, "row", "", 1)?
     );
     arguments.extend(put.arguments());
     let launch = writer.add(Draft {
@@ -114,6 +114,7 @@ fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
         shared: 0,
         scratch: false,
         special: put.special(),
+        cluster: 1,
     })?;
     Ok(one(launch))
 }

@@ -94,6 +94,7 @@ pub(super) fn emit(writer: &mut Writer, attention: &VarlenAttention) -> Result<L
         shared: 0,
         scratch: false,
         special: false,
+        cluster: 1,
     })?;
     Ok(one(launch))
 }

@@ -19,9 +19,14 @@ const STAGE: i64 = 64;
 /// A block whose share of the depth is shorter does not pay for adding the shares up.
 const SLICE: i64 = 256;
 const MOST_SLICES: i64 = 32;
+/// The same for the blocks of a cluster, and how many it has on every device that has clusters.
+const CLUSTER_SLICE: i64 = 128;
+const CLUSTER: i64 = 8;
 /// What sizes that are known only at run time are taken for.
 const UNKNOWN: i64 = 1024;
 const THREADS: i64 = 256;
+/// Results that templates without tensor cores, and the sums of slices, put at once.
+const FOUR: i64 = 4;
 
 /// A product of matrices over a batch of them, as text.
 pub(super) struct Product<'a> {
@@ -43,67 +48,120 @@ pub(super) struct Product<'a> {
     pub put: Put<'a>,
 }
 
-/// One kind of tiles.
+/// What a block computes of a product at once.
 struct Tiles {
     rows: i64,
     columns: i64,
-    template: String,
-    templates: &'static [&'static str],
+    /// Warps along each.
+    warps: (i64, i64),
+    /// Blocks that should share a multiprocessor, if there are so many.
+    together: i64,
+}
+
+/// Tiles of tensor cores, the largest first.
+const MMA_TILES: [Tiles; 3] = [
+    Tiles { rows: 128, columns: 256, warps: (2, 4), together: 1 },
+    Tiles { rows: 128, columns: 128, warps: (2, 2), together: 2 },
+    Tiles { rows: 64, columns: 64, warps: (2, 2), together: 3 },
+];
+/// Without tensor cores; those of 128 for float32 alone.
+const PLAIN_TILES: [Tiles; 2] = [
+    Tiles { rows: 128, columns: 128, warps: (8, 1), together: 1 },
+    Tiles { rows: 64, columns: 64, warps: (8, 1), together: 1 },
+];
+/// Elements between rows of results in shared memory, as in the template.
+const RESULTS_APART: i64 = 8;
+/// Stages from which on more bytes are on their way than a multiprocessor's share of the memory's latency takes.
+const MOST_STAGES: i64 = 8;
+
+/// How a template is called.
+struct Template {
+    /// Without the number of slices, which those of tensor cores take last.
+    name: String,
+    texts: &'static [&'static str],
     threads: i64,
     /// Bytes of dynamic shared memory.
     shared: i64,
+    /// Results that it puts at once.
+    run: i64,
 }
 
-/// Tiles of tensor cores: rows, columns, warps along each, blocks that should share a multiprocessor.
-const MMA_TILES: [(i64, i64, i64, i64, i64); 3] = [(128, 256, 2, 4, 1), (128, 128, 2, 2, 2), (64, 64, 2, 2, 3)];
-/// Elements between rows of results in shared memory, as in the template.
-const RESULTS_APART: i64 = 8;
-/// Stages that are worth having.
-const MOST_STAGES: i64 = 4;
-
-fn candidates(product: &Product, writer: &Writer) -> Vec<Tiles> {
-    let dtype = product.dtype;
-    if !uses_tensor_cores(dtype) {
-        let tile = |size: i64| Tiles {
-            rows: size,
-            columns: size,
-            template: format!("tile_product<{size}>"),
-            templates: TEMPLATES,
-            threads: THREADS,
-            shared: 0,
-        };
-        return if dtype == DType::F32 { vec![tile(128), tile(64)] } else { vec![tile(64)] };
+impl Tiles {
+    /// Bytes of dynamic shared memory that so many stages take: results pass through the same memory, in float32.
+    fn shared(&self, stages: i64) -> i64 {
+        (self.rows * (self.columns + RESULTS_APART) * 4).max(stages * self.stage())
     }
-    let limit = writer.shared_limit() - 1024;
-    let tiles = MMA_TILES.into_iter().map(|(rows, columns, warps_m, warps_n, blocks)| {
-        let stage = (rows + columns) * STAGE * dtype.size() as i64;
-        // What the driver keeps of each block's share.
-        let share = writer.shared_limit() / blocks - 1024;
-        let stages = (share / stage).clamp(2, MOST_STAGES);
-        let warpgroups = writer.warpgroups() && product.deep && rows == 128;
-        let (template, templates, threads) = match warpgroups {
-            true => (format!("warpgroup_product<{}, {stages}>", columns / 128), WARPGROUP_TEMPLATES, 256),
-            false => {
-                let template = format!("mma_product<{rows}, {columns}, {warps_m}, {warps_n}, {stages}>");
-                (template, TEMPLATES, 32 * warps_m * warps_n)
-            }
-        };
-        // Results pass through the same memory, in float32.
-        let results = rows * (columns + RESULTS_APART) * 4;
-        Tiles { rows, columns, template, templates, threads, shared: results.max(stages * stage) }
-    });
-    tiles.filter(|tiles| tiles.shared <= limit).collect()
+
+    /// Bytes of a stage of 16-bit elements.
+    fn stage(&self) -> i64 {
+        (self.rows + self.columns) * STAGE * 2
+    }
+
+    /// The template for this many blocks, each of which goes through so many stages.
+    fn template(&self, writer: &Writer, product: &Product, blocks: i64, steps: i64) -> Template {
+        let Tiles { rows, columns, warps, together } = self;
+        if !uses_tensor_cores(product.dtype) {
+            let name = format!("tile_product<{rows}");
+            return Template { name, texts: TEMPLATES, threads: THREADS, shared: 0, run: FOUR };
+        }
+        let together = ((blocks as u64).div_ceil(BLOCKS as u64) as i64).clamp(1, *together);
+        // The driver keeps some of each block's share.
+        let share = writer.shared_limit() / together - 1024;
+        let warpgroups = writer.warpgroups() && product.deep;
+        // Warpgroups still multiply one stage when the next but one is asked for.
+        let useful = (steps + if warpgroups { 2 } else { 1 }).clamp(3, MOST_STAGES);
+        let stages = (share / self.stage()).min(useful).max(2);
+        let shared = self.shared(stages);
+        if warpgroups {
+            let groups = rows / 64;
+            let name = format!("warpgroup_product<{groups}, {columns}, {}", stages.max(3));
+            let shared = self.shared(stages.max(3));
+            return Template { name, texts: WARPGROUP_TEMPLATES, threads: 128 * groups, shared, run: 8 };
+        }
+        let name = format!("mma_product<{rows}, {columns}, {}, {}, {stages}", warps.0, warps.1);
+        Template { name, texts: TEMPLATES, threads: 32 * warps.0 * warps.1, shared, run: 8 }
+    }
+}
+
+impl Template {
+    /// The call by which so many blocks of a cluster sum slices.
+    fn call(&self, dtype: DType, slices: i64) -> String {
+        match uses_tensor_cores(dtype) {
+            true => format!("{}, {slices}>", self.name),
+            false => format!("{}>", self.name),
+        }
+    }
+}
+
+/// The tiles that a product can be cut into, the largest first.
+fn candidates(product: &Product, writer: &Writer) -> Vec<&'static Tiles> {
+    match product.dtype {
+        dtype if uses_tensor_cores(dtype) => {
+            MMA_TILES.iter().filter(|tiles| tiles.shared(2) <= writer.shared_limit() - 1024).collect()
+        }
+        DType::F32 => PLAIN_TILES.iter().collect(),
+        _ => PLAIN_TILES.iter().filter(|tiles| tiles.rows == 64).collect(),
+    }
 }
 
 pub(super) fn uses_tensor_cores(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
+/// How blocks share the depth.
+struct Slices {
+    count: Expr,
+    /// Elements of depth of one.
+    slice: i64,
+    /// Those of a tile are a cluster.
+    cluster: bool,
+}
+
 /// The largest tiles that occupy the device well, and how many slices the depth is cut into where even the smallest ones do not.
-fn choose(writer: &Writer, product: &Product) -> Result<(Tiles, i64)> {
+fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Template, Slices) {
     let guess = |size: &Expr| size.as_int().or(writer.indexer.ranges.max(size)).unwrap_or(UNKNOWN).max(1);
     let (rows, columns, batch) = (guess(&product.rows), guess(&product.columns), guess(&product.batch));
-    let mut tiles = candidates(product, writer);
+    let tiles = candidates(product, writer);
     let blocks = |t: &Tiles| {
         (rows as u64).div_ceil(t.rows as u64).saturating_mul((columns as u64).div_ceil(t.columns as u64)) as i64
     };
@@ -116,18 +174,27 @@ fn choose(writer: &Writer, product: &Product) -> Result<(Tiles, i64)> {
     };
     let last = tiles.len().saturating_sub(1);
     let chosen = tiles.iter().position(|t| blocks(t) >= BLOCKS && busy(t) >= 0.7).unwrap_or(last);
-    let tiles = tiles.swap_remove(chosen);
-    let splittable = product.dtype.is_float() && blocks(&tiles) <= BLOCKS / 2;
-    let slices = match product.depth.as_int() {
-        Some(depth) if splittable => (2 * BLOCKS / blocks(&tiles)).min(depth / SLICE).clamp(1, MOST_SLICES),
+    let tiles = tiles[chosen];
+    // Clusters add up without another launch.
+    let cluster = writer.clusters() && uses_tensor_cores(product.dtype);
+    let (least, most) = if cluster { (CLUSTER_SLICE, CLUSTER) } else { (SLICE, MOST_SLICES) };
+    let splittable = product.dtype.is_float() && blocks(tiles) <= BLOCKS / 2;
+    let count = match product.depth.as_int() {
+        Some(depth) if splittable => (2 * BLOCKS / blocks(tiles)).min(depth / least).clamp(1, most),
         _ => 1,
     };
-    Ok((tiles, slices))
+    // Whole stages a slice.
+    let whole = |depth: i64| (depth as u64).div_ceil(STAGE as u64) as i64;
+    let steps = product.depth.as_int().map_or(i64::MAX, |depth| (whole(depth) as u64).div_ceil(count as u64) as i64);
+    let slice = steps.saturating_mul(STAGE);
+    let template = tiles.template(writer, product, blocks(tiles).saturating_mul(count), steps.min(MOST_STAGES));
+    let count = if count == 1 { Expr::int(1) } else { product.depth.ceil_div(&Expr::int(slice)) };
+    (tiles, template, Slices { count, slice, cluster })
 }
 
 /// The launches of a product: one, or two where blocks share the depth.
 pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
-    let (tiles, slices) = choose(writer, &product)?;
+    let (tiles, template, slices) = choose(writer, &product);
     let Product { name, dtype, mut arguments, sizes, batch, rows, columns, depth, coordinates, operands, put, .. } =
         product;
     let tile = |size: &Expr, tile: i64| size.ceil_div(&Expr::int(tile));
@@ -142,9 +209,9 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     );
     let grid = &(&tiles_m * &tiles_n) * &batch;
     let (all_sizes, special) = ([sizes.clone(), put.sizes()].concat(), put.special());
-    let draft = |name, arguments, body, grid, threads, shared, scratch| Draft {
+    let draft = |name, arguments, body, grid, threads, shared, scratch, cluster| Draft {
         name,
-        templates: tiles.templates,
+        templates: template.texts,
         arguments,
         sizes: all_sizes.clone(),
         body,
@@ -153,48 +220,53 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
         shared,
         scratch,
         special,
+        cluster,
     };
-    let (threads, shared) = (tiles.threads as u32, tiles.shared as u32);
-    if slices == 1 {
+    let (threads, shared) = (template.threads as u32, template.shared as u32);
+    let Slices { count, slice, cluster } = slices;
+    let slice_text =
+        format!("  const int64 begin = blockIdx.y * {slice}ll, end = smaller<int64>(begin + {slice}, {depth_text});\n");
+    let blocks = count.as_int().filter(|blocks| cluster || *blocks == 1);
+    if let Some(blocks) = blocks {
+        let (range, slice_text) = match blocks {
+            1 => (format!("0, {depth_text}"), ""),
+            _ => ("begin, end".to_owned(), slice_text.as_str()),
+        };
         body.push_str(&format!(
-            "{coordinates}{operands}{}  {}(tile_m, tile_n, 0, {depth_text}, left, right, put);\n",
-            put.declare(writer, "row", "")?,
-            tiles.template
+            "{slice_text}{coordinates}{operands}{}  {}(tile_m, tile_n, {range}, left, right, put);\n",
+            put.declare(writer, "row", "", template.run)?,
+            template.call(dtype, blocks)
         ));
         arguments.extend(put.arguments());
-        let grid = [grid, Expr::int(1), Expr::int(1)];
-        let launch = writer.add(draft(name, arguments, body, grid, threads, shared, false))?;
+        let grid = [grid, count, Expr::int(1)];
+        let launch = writer.add(draft(name, arguments, body, grid, threads, shared, false, blocks))?;
         return Ok(super::one(launch));
     }
-    // Whole stages a slice.
-    let slice = depth.as_int().map_or(STAGE, |depth| (depth as u64).div_ceil((slices * STAGE) as u64) as i64 * STAGE);
-    let slices = depth.ceil_div(&Expr::int(slice));
     let register = super::names::register(dtype)?;
     let (rows_text, columns_text) = (writer.size(&rows), writer.size(&columns));
     let all_rows = &batch * &rows;
     body.push_str(&format!(
         "  const int64 first_row = (blockIdx.y * {} + rest) * {rows_text};\n  \
-         const int64 begin = blockIdx.y * {slice}ll, end = smaller<int64>(begin + {slice}, {depth_text});\n\
-         {coordinates}{operands}  {register} *parts = static_cast<{register} *>(scratch);\n  \
+         {slice_text}{coordinates}{operands}  {register} *parts = static_cast<{register} *>(scratch);\n  \
          const auto place = [=](int64 row, int64 column) {{ return parts + ((first_row + row) * {columns_text} + column); }};\n  \
          const auto put = stored<true>(place, 1);\n  \
          {}(tile_m, tile_n, begin, end, left, right, put);\n",
         writer.size(&batch),
-        tiles.template
+        template.call(dtype, 1)
     ));
     let fours = columns.ceil_div(&Expr::int(4));
     let head = format!("int64 rest = all / {rows_text}; const int64 row = all % {rows_text};\n{coordinates}");
     let sum = format!(
         "{}  sum_slices(blockIdx.x * {THREADS}ll + threadIdx.x, {}, {}, {columns_text}, static_cast<const {register} *>(scratch), put);\n",
-        put.declare(writer, "all", &head)?,
-        writer.size(&slices),
+        put.declare(writer, "all", &head, FOUR)?,
+        writer.size(&count),
         writer.size(&all_rows),
     );
-    let parts_grid = [grid, slices.clone(), Expr::int(1)];
+    let parts_grid = [grid, count.clone(), Expr::int(1)];
     let sum_grid = [(&all_rows * &fours).ceil_div(&Expr::int(THREADS)), Expr::int(1), Expr::int(1)];
-    let parts = writer.add(draft(name, arguments, body, parts_grid, threads, shared, true))?;
-    let sum = writer.add(draft("sum_slices", put.arguments(), sum, sum_grid, THREADS as u32, 0, true))?;
-    let bytes = &(&(&slices * &all_rows) * &columns) * dtype_size(register);
+    let parts = writer.add(draft(name, arguments, body, parts_grid, threads, shared, true, 1))?;
+    let sum = writer.add(draft("sum_slices", put.arguments(), sum, sum_grid, THREADS as u32, 0, true, 1))?;
+    let bytes = &(&(&count * &all_rows) * &columns) * dtype_size(register);
     Ok(LibraryLaunches { launches: vec![parts, sum], scratch: bytes, count: None })
 }
 

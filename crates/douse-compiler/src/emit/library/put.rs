@@ -48,14 +48,14 @@ impl<'a> Put<'a> {
         self.epilogue.is_some_and(|epilogue| epilogue.needs.special)
     }
 
-    /// The declaration of `put`, where a row is called `row`, after `head`.
-    pub fn declare(&self, writer: &Writer, row: &str, head: &str) -> Result<String> {
+    /// The declaration of `put`, where a row is called `row`, after `head`. It takes `run` results at once.
+    pub fn declare(&self, writer: &Writer, row: &str, head: &str, run: i64) -> Result<String> {
         let setup = format!("{head}{}", self.setup);
         let function = |name: &str, value: &str| {
             format!("  const auto {name} = [=](int64 {row}, int64 column) {{ {setup} return {value}; }};\n")
         };
         let mut text = match self.epilogue {
-            Some(epilogue) => epilogue.declare(self, row, &setup)?,
+            Some(epilogue) => epilogue.declare(self, row, &setup, run)?,
             None => {
                 let stride = self.along.and_then(|d| self.out.strides.get(d)).map(|stride| writer.size(stride));
                 format!(
@@ -136,7 +136,7 @@ impl<'a> Epilogue<'a> {
     }
 
     /// The declaration of `finish`, which takes a run of results of a row. `setup`: statements that the coordinates need.
-    fn declare(&self, put: &Put, row: &str, setup: &str) -> Result<String> {
+    fn declare(&self, put: &Put, row: &str, setup: &str, run: i64) -> Result<String> {
         let [stage] = self.kernel.stages.as_slice() else {
             return Err(Error::internal("an epilogue of several stages"));
         };
@@ -146,10 +146,13 @@ impl<'a> Epilogue<'a> {
             format!("const {width} {name} = ({width})({text});\n")
         };
         let mut out = Text::default();
-        out.line(format!("const auto finish = [=](int64 {row}, int64 first_column, const auto &run, int count) {{"));
-        out.line("const int N = sizeof(run.x) / sizeof(run.x[0]);");
-        let element = self.kernel.params.get(self.result as usize).map(|p| p.dtype);
-        let element = names::element(element.ok_or_else(|| Error::internal("a parameter is not there"))?)?;
+        let dtype = self.kernel.params.get(self.result as usize).map(|p| p.dtype);
+        let dtype = dtype.ok_or_else(|| Error::internal("a parameter is not there"))?;
+        let (element, register) = (names::element(dtype)?, names::register(dtype)?);
+        // Its type is written out: NVRTC 13.0 takes generic lambdas for functions of the host.
+        out.line(format!(
+            "const auto finish = [=](int64 {row}, int64 first_column, const Run<{register}, {run}> &run, int count) {{"
+        ));
         out.line(format!("const auto result = rounded_run<{element}>(run);"));
         let loops = put.at.iter().enumerate();
         let [mut before, mut within] = [String::new(), String::new()];
@@ -180,7 +183,10 @@ impl<'a> Epilogue<'a> {
             out.line(match *param == self.result {
                 true => format!("const auto &v{number} = result;"),
                 false => {
-                    format!("const auto v{number} = load_vector<N>(a{param} + ({}), count);", self.indexer.write(index))
+                    format!(
+                        "const auto v{number} = load_vector<{run}>(a{param} + ({}), count);",
+                        self.indexer.write(index)
+                    )
                 }
             });
         }
@@ -190,12 +196,12 @@ impl<'a> Epilogue<'a> {
             let indexer = self.indexer.clone();
             let body = Body { kernel: self.kernel, stage, indexer, needs: &mut needs, out: &mut none, faults: false };
             let (dtype, rounding) = (body.param(*param)?, body.rounding(*param, *value)?.name());
-            out.line(format!("{} w{number}[N] = {{}};", names::register(dtype)?));
+            out.line(format!("{} w{number}[{run}] = {{}};", names::register(dtype)?));
             let packed = format!("pack<{rounding}, {}>(w{number})", names::element(dtype)?);
             after.push(format!("store_vector(a{param} + ({}), {packed}, count);", self.indexer.write(index)));
         }
         out.line("#pragma unroll");
-        out.line("for (int k = 0; k < N; ++k) {");
+        out.line(format!("for (int k = 0; k < {run}; ++k) {{"));
         out.line("if (k < count) {");
         within.lines().for_each(|line| out.line(line));
         self.inside(&vectors)?.0.lines().for_each(|line| out.line(line));

@@ -55,6 +55,7 @@ pub(super) fn nonzero(writer: &mut Writer, mask: &View, out: &View, symbol: u32)
             shared: 0,
             scratch: true,
             special: false,
+            cluster: 1,
         })?);
     }
     Ok(LibraryLaunches { launches, scratch: Expr::int(8 * (1 + blocks)), count: Some(symbol) })
@@ -98,6 +99,7 @@ pub(super) fn search_sorted(
         shared: 0,
         scratch: false,
         special: false,
+        cluster: 1,
     })?;
     Ok(one(launch))
 }

@@ -100,6 +100,7 @@ pub(super) fn emit(
         shared: 0,
         scratch: false,
         special: false,
+        cluster: 1,
     })?;
     Ok(one(launch))
 }

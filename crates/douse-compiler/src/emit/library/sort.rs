@@ -99,6 +99,7 @@ impl<'a> Rows<'a> {
             shared: 0,
             scratch: false,
             special: false,
+            cluster: 1,
         })?;
         Ok(one(launch))
     }
@@ -136,6 +137,7 @@ impl<'a> Rows<'a> {
             shared: 0,
             scratch: true,
             special: false,
+            cluster: 1,
         };
         let sum = format!("{memory}  Radix<Key>::sum({}, {tiles_text}, counts, totals);\n", writer.size(&pairs));
         let mut launches = Vec::new();

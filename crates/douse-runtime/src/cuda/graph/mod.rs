@@ -19,7 +19,6 @@ use douse_cuda::{Function, Place};
 use douse_program::plan::{InputKind, Plan, SymbolSource};
 
 use super::action::Segment;
-use super::room::FLAG;
 use super::walk::Walk;
 use crate::symbols::{eval, place};
 pub(crate) use life::Life;
@@ -48,6 +47,7 @@ struct Shape {
 /// What a graph was made for, besides its input sizes.
 #[derive(Clone, Debug, PartialEq)]
 struct Stamp {
+    frame: u64,
     moves: u64,
     bound: Vec<Place>,
     symbols: Vec<Option<i64>>,
@@ -55,11 +55,15 @@ struct Stamp {
 
 impl Stamp {
     fn of(walk: &Walk<'_>) -> Stamp {
-        Stamp { moves: walk.room.moves(), bound: walk.frame.bound.clone(), symbols: walk.symbols.clone() }
+        let (frame, moves) = (walk.frame.number, walk.room.moves());
+        Stamp { frame, moves, bound: walk.frame.bound.clone(), symbols: walk.symbols.clone() }
     }
 
     fn is_of(&self, walk: &Walk<'_>) -> bool {
-        self.moves == walk.room.moves() && self.bound == walk.frame.bound && self.symbols == walk.symbols
+        self.frame == walk.frame.number
+            && self.moves == walk.room.moves()
+            && self.bound == walk.frame.bound
+            && self.symbols == walk.symbols
     }
 }
 
@@ -101,8 +105,11 @@ impl Graphs {
         }
         let is_size = |source: &SymbolSource| matches!(source, SymbolSource::Size { .. });
         let all = plan.symbols.iter().zip(symbols);
-        let sizes: Vec<Option<i64>> = all.map(|(info, value)| value.filter(|_| is_size(&info.source))).collect();
-        match (self.shapes.iter().position(|shape| shape.sizes == sizes), self.shapes.last()) {
+        let sizes = all.map(|(info, value)| value.filter(|_| is_size(&info.source)));
+        let found = self.shapes.iter().rposition(|shape| shape.sizes.iter().copied().eq(sizes.clone()));
+        let sizes: Vec<Option<i64>> = if found.is_some() { Vec::new() } else { sizes.collect() };
+        match (found, self.shapes.last()) {
+            (Some(at), _) if at + 1 == self.shapes.len() => {}
             (Some(at), _) => {
                 let shape = self.shapes.remove(at);
                 self.shapes.push(shape);
@@ -124,6 +131,11 @@ impl Graphs {
         }
         let Graphs { life, shapes, report } = self;
         Ok(shapes.last_mut().map(|shape| Shelf { life, report, shape, set_condition }))
+    }
+
+    /// Forgets what was recorded: it cannot be used any more.
+    pub fn forget(&mut self) {
+        self.shapes.clear();
     }
 
     /// Forgets what was recorded where the method has stopped using graphs, and counts what a call read.
@@ -158,8 +170,9 @@ impl Shelf<'_> {
         if !current {
             let commands = walk.resolve(segment)?;
             let stamp = Stamp::of(walk);
+            let conditions = Conditions { set: self.set_condition, flag: walk.room.flag()? };
             let patched = match slot {
-                Some(recorded) => recorded.patch(&commands, &stamp, walk.room),
+                Some(recorded) => recorded.patch(&commands, &stamp, walk.room, conditions),
                 None => Ok(None),
             };
             let ready = patched.and_then(|patched| match patched {
@@ -170,7 +183,6 @@ impl Shelf<'_> {
                 None => {
                     // The old graph goes first: both may not fit.
                     *slot = None;
-                    let conditions = Conditions { set: self.set_condition, flag: walk.control(FLAG)? };
                     *slot = Some(Recorded::new(commands, stamp, walk, conditions)?);
                     self.report.recordings += 1;
                     Ok(())

@@ -1,7 +1,7 @@
 //! One segment's graph: built from commands, given other arguments later.
 
-use douse_core::{Error, Result};
-use douse_cuda::{Argument, Chain, Condition, Exec, Function, Graph, Grid, Node, Place, Stream, Transfer};
+use douse_core::{Code, Error, Result};
+use douse_cuda::{Argument, Chain, Condition, Exec, Function, Graph, Grid, Node, Overlap, Place, Stream, Transfer};
 
 use super::Stamp;
 use crate::cuda::command::Command;
@@ -14,11 +14,37 @@ pub(super) struct Recorded {
     /// `None` where there is nothing to do.
     exec: Option<Exec>,
     commands: Vec<Command>,
-    /// The node of each command; none for branches and loops.
-    nodes: Vec<Option<Node>>,
+    /// Of each command.
+    nodes: Vec<Made>,
     pub stamp: Stamp,
     /// Bytes of the device's memory that making the instance took.
     pub bytes: usize,
+}
+
+/// The nodes of a command.
+#[derive(Debug)]
+enum Made {
+    Node(Node),
+    If {
+        decided: Decided,
+        then: Vec<Made>,
+        otherwise: Vec<Made>,
+    },
+    While {
+        test: Vec<Made>,
+        decided: Decided,
+        body: Vec<Made>,
+        /// The test in the loop, behind its body.
+        again: Vec<Made>,
+        decided_again: Decided,
+    },
+}
+
+/// The node that sets a condition.
+#[derive(Clone, Copy, Debug)]
+struct Decided {
+    node: Node,
+    condition: Condition,
 }
 
 impl Recorded {
@@ -34,7 +60,7 @@ impl Recorded {
         let free = device.free_memory()?;
         let graph = device.graph()?;
         let mut chain = graph.chain();
-        let mut builder = Builder { graph, room: walk.room, conditions };
+        let mut builder = Builder { graph, room: walk.room, conditions, overlap: walk.prepared.actions.overlap };
         let nodes = builder.all(&mut chain, &commands)?;
         let exec = builder.graph.instantiate()?;
         exec.upload(walk.stream)?;
@@ -46,33 +72,33 @@ impl Recorded {
     ///
     /// # Errors
     /// What the driver says. The graph may be half changed then, and must not be launched.
-    pub fn patch(&mut self, commands: &[Command], stamp: &Stamp, room: &Memory) -> Result<Option<u64>> {
+    pub fn patch(
+        &mut self,
+        commands: &[Command],
+        stamp: &Stamp,
+        room: &Memory,
+        conditions: Conditions<'_>,
+    ) -> Result<Option<u64>> {
         if !alike(&self.commands, commands) {
             return Ok(None);
         }
-        let mut changed = 0;
-        for ((old, new), node) in self.commands.iter_mut().zip(commands).zip(&self.nodes) {
-            if old == new {
-                continue;
-            }
-            let (Some(exec), Some(node)) = (&mut self.exec, node) else { return Ok(None) };
-            match new {
-                Command::Launch { function, grid, arguments } => exec.set_launch(*node, function, grid, arguments)?,
-                Command::Copy { from, to } => exec.set_transfer(*node, Transfer::Within { from: *from, to: *to })?,
-                Command::Upload { to, .. } => {
-                    exec.set_transfer(*node, Transfer::Upload { from: &room.pinned, start: 0, to: *to })?;
+        if let Some(exec) = &mut self.exec {
+            let mut patcher = Patcher { exec, room, conditions, inside: false, changed: 0 };
+            match patcher.all(&self.commands, commands, &self.nodes) {
+                Ok(()) => {}
+                // A driver need not change what is inside a branch or loop.
+                Err(error) if patcher.inside && matches!(error.code, Code::Internal | Code::NotSupported) => {
+                    return Ok(None);
                 }
-                Command::Download { from, start, .. } => {
-                    let transfer = Transfer::Download { from: *from, to: &room.pinned, start: *start };
-                    exec.set_transfer(*node, transfer)?;
-                }
-                Command::If { .. } | Command::While { .. } => return Ok(None),
+                Err(error) => return Err(error),
             }
-            old.clone_from(new);
-            changed += 1;
+            let changed = patcher.changed;
+            self.commands = commands.to_vec();
+            self.stamp = stamp.clone();
+            return Ok(Some(changed));
         }
         self.stamp = stamp.clone();
-        Ok(Some(changed))
+        Ok(Some(0))
     }
 
     pub fn launch(&self, stream: &Stream) -> Result<()> {
@@ -80,11 +106,14 @@ impl Recorded {
     }
 }
 
-/// Whether a graph of one can become one of the other: nodes that follow each other stay what they are. Branches and loops must be equal.
+/// Whether a graph of one can become one of the other: nodes that follow each other stay what they are, in branches and loops, too.
 fn alike(old: &[Command], new: &[Command]) -> bool {
     old.len() == new.len()
         && old.iter().zip(new).all(|(old, new)| match (old, new) {
-            (Command::If { .. } | Command::While { .. }, _) => old == new,
+            (Command::If { then: a, otherwise: b, .. }, Command::If { then: c, otherwise: d, .. })
+            | (Command::While { test: a, body: b, .. }, Command::While { test: c, body: d, .. }) => {
+                alike(a, c) && alike(b, d)
+            }
             _ => std::mem::discriminant(old) == std::mem::discriminant(new),
         })
 }
@@ -98,59 +127,152 @@ pub(super) struct Conditions<'a> {
     pub flag: Place,
 }
 
+impl Conditions<'_> {
+    /// The launch that sets a condition to a predicate, a bool.
+    fn launch(&self, predicate: Place, condition: Condition) -> Result<(&Function, Grid, [Argument; 3])> {
+        let missing = || Error::internal("a branch without a function that decides it");
+        let grid = Grid { blocks: [1; 3], threads: [1; 3], shared: 0 };
+        let arguments = [Argument::Place(predicate), condition.argument(), Argument::Place(self.flag)];
+        Ok((self.set.ok_or_else(missing)?, grid, arguments))
+    }
+}
+
+/// A graph whose nodes are being changed.
+struct Patcher<'a> {
+    exec: &'a mut Exec,
+    room: &'a Memory,
+    conditions: Conditions<'a>,
+    /// The node that is being changed is one in a branch or loop.
+    inside: bool,
+    changed: u64,
+}
+
+impl Patcher<'_> {
+    fn all(&mut self, old: &[Command], new: &[Command], made: &[Made]) -> Result<()> {
+        old.iter().zip(new).zip(made).filter(|((old, new), _)| old != new).try_for_each(|((old, new), made)| {
+            let parts = (old, new, made);
+            match parts {
+                (
+                    Command::If { predicate: before, then: a, otherwise: b },
+                    Command::If { predicate, then: c, otherwise: d },
+                    Made::If { decided, then, otherwise },
+                ) => {
+                    self.decide(*before, *predicate, *decided)?;
+                    self.within(a, c, then)?;
+                    self.within(b, d, otherwise)
+                }
+                (
+                    Command::While { test: a, predicate: before, body: b },
+                    Command::While { test: c, predicate, body: d },
+                    Made::While { test, decided, body, again, decided_again },
+                ) => {
+                    self.all(a, c, test)?;
+                    self.decide(*before, *predicate, *decided)?;
+                    self.within(b, d, body)?;
+                    self.within(a, c, again)?;
+                    let outside = std::mem::replace(&mut self.inside, true);
+                    self.decide(*before, *predicate, *decided_again)?;
+                    self.inside = outside;
+                    Ok(())
+                }
+                (_, new, Made::Node(node)) => self.one(new, *node),
+                _ => Err(Error::internal("a command that is not what was recorded")),
+            }
+        })
+    }
+
+    /// Inside a branch or loop. `inside` stays where this fails.
+    fn within(&mut self, old: &[Command], new: &[Command], made: &[Made]) -> Result<()> {
+        let outside = std::mem::replace(&mut self.inside, true);
+        self.all(old, new, made)?;
+        self.inside = outside;
+        Ok(())
+    }
+
+    fn one(&mut self, command: &Command, node: Node) -> Result<()> {
+        let pinned = &self.room.pinned;
+        self.changed += 1;
+        let transfer = match command {
+            Command::Launch { function, grid, arguments } => {
+                return self.exec.set_launch(node, function, grid, arguments);
+            }
+            Command::Copy { from, to } => Transfer::Within { from: *from, to: *to },
+            Command::Upload { to, start, .. } => Transfer::Upload { from: pinned, start: *start, to: *to },
+            Command::Download { from, start, .. } => Transfer::Download { from: *from, to: pinned, start: *start },
+            Command::If { .. } | Command::While { .. } => return Err(Error::internal("a branch that is one node")),
+        };
+        self.exec.set_transfer(node, transfer)
+    }
+
+    fn decide(&mut self, before: Place, predicate: Place, decided: Decided) -> Result<()> {
+        if before == predicate {
+            return Ok(());
+        }
+        self.changed += 1;
+        let (function, grid, arguments) = self.conditions.launch(predicate, decided.condition)?;
+        self.exec.set_launch(decided.node, function, &grid, &arguments)
+    }
+}
+
 /// A graph being built.
 struct Builder<'a> {
     graph: Graph,
     room: &'a Memory,
     conditions: Conditions<'a>,
+    /// How launches overlap here.
+    overlap: Overlap,
 }
 
 impl Builder<'_> {
-    fn all(&mut self, chain: &mut Chain, commands: &[Command]) -> Result<Vec<Option<Node>>> {
+    fn all(&mut self, chain: &mut Chain, commands: &[Command]) -> Result<Vec<Made>> {
         commands.iter().map(|command| self.one(chain, command)).collect()
     }
 
-    fn one(&mut self, chain: &mut Chain, command: &Command) -> Result<Option<Node>> {
+    /// In a branch or loop launches do not overlap.
+    fn inside<T>(&mut self, build: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let overlap = std::mem::replace(&mut self.overlap, Overlap::None);
+        let built = build(self);
+        self.overlap = overlap;
+        built
+    }
+
+    fn one(&mut self, chain: &mut Chain, command: &Command) -> Result<Made> {
         let pinned = &self.room.pinned;
-        let node = match command {
-            Command::Launch { function, grid, arguments } => self.graph.launch(chain, function, grid, arguments)?,
-            Command::Copy { from, to } => self.graph.transfer(chain, Transfer::Within { from: *from, to: *to })?,
-            Command::Upload { to, .. } => {
-                self.graph.transfer(chain, Transfer::Upload { from: pinned, start: 0, to: *to })?
+        let transfer = match command {
+            Command::Launch { function, grid, arguments } => {
+                return Ok(Made::Node(self.graph.launch(chain, function, grid, arguments, self.overlap)?));
             }
-            Command::Download { from, start, .. } => {
-                let transfer = Transfer::Download { from: *from, to: pinned, start: *start };
-                self.graph.transfer(chain, transfer)?
-            }
+            Command::Copy { from, to } => Transfer::Within { from: *from, to: *to },
+            Command::Upload { to, start, .. } => Transfer::Upload { from: pinned, start: *start, to: *to },
+            Command::Download { from, start, .. } => Transfer::Download { from: *from, to: pinned, start: *start },
             Command::If { predicate, then, otherwise } => {
                 let condition = self.graph.condition(chain)?;
-                self.decide(chain, condition, *predicate)?;
+                let decided = self.decide(chain, condition, *predicate)?;
                 let [mut taken, mut other] = self.graph.branch(chain, condition)?;
-                self.all(&mut taken, then)?;
-                self.all(&mut other, otherwise)?;
-                return Ok(None);
+                return self.inside(|inside| {
+                    let (then, otherwise) = (inside.all(&mut taken, then)?, inside.all(&mut other, otherwise)?);
+                    Ok(Made::If { decided, then, otherwise })
+                });
             }
             Command::While { test, predicate, body } => {
                 let condition = self.graph.condition(chain)?;
-                self.all(chain, test)?;
-                self.decide(chain, condition, *predicate)?;
-                let mut inside = self.graph.repeat(chain, condition)?;
-                self.all(&mut inside, body)?;
-                self.all(&mut inside, test)?;
-                self.decide(&mut inside, condition, *predicate)?;
-                return Ok(None);
+                let first = self.all(chain, test)?;
+                let decided = self.decide(chain, condition, *predicate)?;
+                let mut chain = self.graph.repeat(chain, condition)?;
+                return self.inside(|inside| {
+                    let (body, again) = (inside.all(&mut chain, body)?, inside.all(&mut chain, test)?);
+                    let decided_again = inside.decide(&mut chain, condition, *predicate)?;
+                    Ok(Made::While { test: first, decided, body, again, decided_again })
+                });
             }
         };
-        Ok(Some(node))
+        Ok(Made::Node(self.graph.transfer(chain, transfer)?))
     }
 
-    /// Sets a condition to a predicate, a bool.
-    fn decide(&mut self, chain: &mut Chain, condition: Condition, predicate: Place) -> Result<()> {
-        let missing = || Error::internal("a branch without a function that decides it");
-        let set = self.conditions.set.ok_or_else(missing)?;
-        let grid = Grid { blocks: [1; 3], threads: [1; 3], shared: 0 };
-        let flag = Argument::Place(self.conditions.flag);
-        self.graph.launch(chain, set, &grid, &[Argument::Place(predicate), condition.argument(), flag])?;
-        Ok(())
+    /// Sets a condition to a predicate.
+    fn decide(&mut self, chain: &mut Chain, condition: Condition, predicate: Place) -> Result<Decided> {
+        let (function, grid, arguments) = self.conditions.launch(predicate, condition)?;
+        let node = self.graph.launch(chain, function, &grid, &arguments, self.overlap)?;
+        Ok(Decided { node, condition })
     }
 }
