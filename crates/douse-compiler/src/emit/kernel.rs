@@ -106,7 +106,7 @@ pub(super) struct Writer<'a> {
     pub row: Option<Row>,
     /// How blocks share an outer point, where they do.
     pub split: Option<Split>,
-    private: &'a [u32],
+    pub private: &'a [u32],
     apart: &'a [u32],
 }
 
@@ -247,6 +247,7 @@ impl Writer<'_> {
         let loop_type = self.indexer(stage).loop_width(*last).name();
         let whole = size.as_int().is_some_and(|size| size % points == 0);
         let (kernel, row, private) = (self.kernel, self.row.clone(), self.private);
+        let late = self.late_stores(stage, loops, vectors);
         let mut body = self.body(stage);
         let count = if whole {
             points.to_string()
@@ -306,7 +307,10 @@ impl Writer<'_> {
                         continue;
                     }
                 }
-                // Its registers belong to single points, and no vector's index mentions any.
+                if late.contains(number) {
+                    body.out.line(format!("late{number}[n] = p{number};"));
+                    continue;
+                }
                 let at = body.parenthesised(index);
                 body.out.line(match whole && is_aligned(index, *last, points) {
                     true => format!("store_aligned(a{param} + {at}, p{number});"),
@@ -433,6 +437,8 @@ impl Writer<'_> {
                 Some((last, size)) => Vectors::along(self.kernel, stage, *last, size, self.lanes.count()),
                 None => Vectors::none(),
             };
+            let late = self.late_stores(stage, &inner, &vectors);
+            self.declare_late(stage, &vectors, &late)?;
             match self.row.as_ref().filter(|row| row.is_for(stage)).map(|row| row.steps) {
                 Some(steps) => self.begin_step(stage, &inner, &vectors, steps),
                 None => {
@@ -454,6 +460,7 @@ impl Writer<'_> {
             }
             self.points(stage, &inner, &vectors, Acting::All)?;
             self.out.line("}");
+            self.store_late(stage, &inner, &vectors, &late);
             match self.split.clone() {
                 None => self.locals(stage, true)?,
                 Some(split) => self.keep_parts(stage, &split),

@@ -193,4 +193,46 @@ impl Writer<'_> {
         self.row = Some(row);
         Ok(())
     }
+
+    /// The vectors that a stage over the row stores when all of its steps are done: no later step's loads wait for them.
+    pub fn late_stores(&self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors) -> Vec<usize> {
+        let Some(row) = self.row.as_ref().filter(|row| row.is_for(stage) && row.steps > 1) else { return vec![] };
+        let Some((last, size)) = inner.last() else { return vec![] };
+        let points = vectors.points();
+        let whole = size.as_int().is_some_and(|size| size % points == 0);
+        let late = |number: &usize| match stage.effects.get(*number) {
+            Some(Effect::Store { param, index, .. }) => {
+                let kept = row.held(*param, index).is_some_and(|(_, held)| held.alone && self.private.contains(param));
+                !kept && !strategy::registers(index) && is_aligned(index, *last, points)
+            }
+            _ => false,
+        };
+        if whole { vectors.stores().iter().copied().filter(late).collect() } else { vec![] }
+    }
+
+    pub fn declare_late(&mut self, stage: &Stage, vectors: &Vectors, late: &[usize]) -> Result<()> {
+        let steps = self.row.as_ref().map_or(1, |row| row.steps);
+        for number in late {
+            let Some(Effect::Store { param, .. }) = stage.effects.get(*number) else { continue };
+            let element = names::element(self.body(stage).param(*param)?)?;
+            self.out.line(format!("Vector<{element}, {}> late{number}[{steps}];", vectors.points()));
+        }
+        Ok(())
+    }
+
+    pub fn store_late(&mut self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors, late: &[usize]) {
+        let (Some(steps), Some((last, _)), false) =
+            (self.row.as_ref().map(|row| row.steps), inner.last(), late.is_empty())
+        else {
+            return;
+        };
+        self.begin_step(stage, inner, vectors, steps);
+        let indexer = self.indexer(stage);
+        self.out.line(format!("const {} i{last} = first;", indexer.loop_width(*last).name()));
+        for number in late {
+            let Some(Effect::Store { param, index, .. }) = stage.effects.get(*number) else { continue };
+            self.out.line(format!("store_aligned(a{param} + ({}), late{number}[n]);", indexer.write(index)));
+        }
+        self.out.line("}");
+    }
 }
