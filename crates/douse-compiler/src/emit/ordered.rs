@@ -26,7 +26,7 @@ struct Change {
 
 /// Rows of 32 points of a tile, and bytes of shared memory for tiles.
 const ROWS: u32 = 4;
-const SHARED: u32 = 40 << 10;
+const SHARED: u32 = 28 << 10;
 
 impl Writer<'_> {
     /// A thread takes a point of the parallel loops, and the others one by one.
@@ -74,6 +74,7 @@ impl Writer<'_> {
             self.out.line(format!("__shared__ {place} places{effect}[2][{columns}][{pitch}];"));
             self.out.line(format!("__shared__ {register} values{effect}[2][{columns}][{pitch}];"));
         }
+        self.out.line(format!("__shared__ uint8 slots[{columns}][PLACE_SLOTS];"));
         if owners > 1 {
             self.out.line(format!("const uint32 owner = blockIdx.x % {owners}u;"));
         }
@@ -121,7 +122,7 @@ impl Writer<'_> {
         self.out.line(format!("for (int n = 0; n < {tile}; n += 32) {{"));
         for Change { effect, function, param, .. } in &changes {
             let [place, value] = ["places", "values"].map(|name| format!("{name}{effect}[1 - turn][warp] + n"));
-            self.out.line(format!("{function}(a{param}, ({place})[lane], {value});"));
+            self.out.line(format!("{function}(a{param}, ({place})[lane], {value}, slots[warp]);"));
         }
         self.out.line("}");
         self.out.line("}");

@@ -427,10 +427,21 @@ template <class Op, class T> DEVICE void update(T *p, Register<T> x) {
   Op::take(a, x);
   store(p, (Register<T>)Op::result(a));
 }
+// The lanes of a warp that have the same place as a lane. Matching takes long where places differ, as they mostly do: each lane leaves its
+// number in a slot of its place's, and where every lane finds its own there, no two are equal.
+const int PLACE_SLOTS = 2048;
+template <class Place> DEVICE uint32 lanes_of_place(Place place, uint8 *slots) {
+  const uint32 lane = threadIdx.x % 32;
+  const uint32 slot = (uint32)(((uint64)place * 0x9E3779B97F4A7C15ull) >> 53);
+  if (place >= 0) slots[slot] = (uint8)lane;
+  __syncwarp();
+  const bool alone = place < 0 || slots[slot] == lane;
+  return __all_sync(0xffffffffu, alone) ? 1u << lane : __match_any_sync(0xffffffffu, place);
+}
 // By a warp: each lane has an element to change (-1: none) and its value stands in `values`. Of those of one element the first lane takes
 // all, in the order of lanes.
-template <class Op, class T, class Place> DEVICE void update_in_order(T *a, Place place, const Register<T> *values) {
-  const uint32 lane = threadIdx.x % 32, same = __match_any_sync(0xffffffffu, place);
+template <class Op, class T, class Place> DEVICE void update_in_order(T *a, Place place, const Register<T> *values, uint8 *slots) {
+  const uint32 lane = threadIdx.x % 32, same = lanes_of_place(place, slots);
   if (place >= 0 && (same & ((1u << lane) - 1)) == 0) {
     Register<T> x = load(a + place);
     for (uint32 rest = same; rest != 0; rest &= rest - 1) {
@@ -442,8 +453,8 @@ template <class Op, class T, class Place> DEVICE void update_in_order(T *a, Plac
   }
   __syncwarp();
 }
-template <class T, class Place> DEVICE void set_in_order(T *a, Place place, const Register<T> *values) {
-  const uint32 lane = threadIdx.x % 32, same = __match_any_sync(0xffffffffu, place);
+template <class T, class Place> DEVICE void set_in_order(T *a, Place place, const Register<T> *values, uint8 *slots) {
+  const uint32 lane = threadIdx.x % 32, same = lanes_of_place(place, slots);
   if (place >= 0 && same >> lane == 1) store(a + place, values[lane]);
   __syncwarp();
 }

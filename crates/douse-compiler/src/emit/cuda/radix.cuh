@@ -7,6 +7,18 @@ template <class Key> struct Radix {
   static const int ITEMS = sizeof(Key) == 8 ? 8 : 16, TILE = THREADS * ITEMS;
   static DEVICE uint32 digit(Key key, int shift) { return (uint32)(key >> shift) & (DIGITS - 1); }
 
+  // The lanes that have the same digit, by a vote on each bit: matching takes as long as there are different digits.
+  static DEVICE uint32 lanes_of(uint32 digit) {
+    uint32 same = 0xffffffffu;
+#pragma unroll
+    for (int bit = 1; bit < DIGITS; bit *= 2) {
+      const bool set = (digit & bit) != 0;
+      const uint32 votes = __ballot_sync(0xffffffffu, set);
+      same &= set ? votes : ~votes;
+    }
+    return same;
+  }
+
   // `counts` of a row: by digit, then by tile. Block b has tile b % tiles of row b / tiles; key(i) is the row's.
   template <class At> static DEVICE void count(int64 n, int64 tiles, int shift, At key, uint32 *counts) {
     __shared__ uint32 found[DIGITS];
@@ -60,7 +72,7 @@ template <class Key> struct Radix {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      const uint32 mine = digit(own[i], shift), same = __match_any_sync(0xffffffffu, mine);
+      const uint32 mine = digit(own[i], shift), same = lanes_of(mine);
       rank[i] = ranks[warp][mine] + __popc(same & ((1u << lane) - 1));
       __syncwarp();
       if (same >> lane == 1) ranks[warp][mine] = rank[i] + 1;
