@@ -4,7 +4,7 @@
 
 For each workload of workloads.py: exports it, checks that Douse's answer is PyTorch's, with and without CUDA graphs, then prints the median milliseconds of
 a call: PyTorch's eagerly and replayed from a graph, Douse's likewise, and how long the host works on Douse's. All include the copies of inputs to the
-device and of outputs to the host; with --resident none does: inputs are on the device, outputs stay there, and a call ends when the device is done. With
+device and of outputs to the host; --resident adds a line without them: inputs are on the device, outputs stay there, and a call ends when the device is done. With
 --kernels also the time that one call's kernels take on the device, for both (Nsight Compute's `gpu__time_duration`, PyTorch's profiler), what that is of the
 floor (the least bytes over the measured copy bandwidth), and the kernels that take longest.
 """
@@ -153,33 +153,37 @@ def main():
         with torch.no_grad():
             torch.export.save(torch.export.export(module, args, strict=False), program)
             save_file({f"i{i}": a.contiguous() for i, a in enumerate(args)}, inputs)
-            theirs = eager(module.cuda(), args, options.calls, options.resident)
-            outs = torch.utils._pytree.tree_leaves(module(*[a.cuda() for a in args]))
+            outs = torch.utils._pytree.tree_leaves(module.cuda()(*[a.cuda() for a in args]))
             wanted = outs[0].cpu().double()
-            theirs_captured = captured(module, args, options.calls, options.resident)
-        differences, ours = [], []
+        common, differences = [str(program), "--device", "cuda", "--input", str(inputs)], []
         for more in [[], ["--cuda-graph"]]:
-            common = [str(program), "--device", "cuda", "--input", str(inputs), *more]
-            run = [options.douse, "run", *common, "--output", str(outputs), "--calls", "6" if more and stateless(program) else "1"]
+            run = [options.douse, "run", *common, *more, "--output", str(outputs), "--calls", "6" if more and stateless(program) else "1"]
             done = subprocess.run(run, capture_output=True, text=True)
             if done.returncode:
-                print(f"{name:28s} {theirs:9.3f} {done.stderr.strip()[:160]}", flush=True)
+                print(f"{name:28s} {done.stderr.strip()[:160]}", flush=True)
                 break
             got = next(iter(load_file(outputs).values())).double()
             differences.append(f"{(got - wanted).abs().max():.3g}")
-            resident = ["--resident"] if options.resident else []
-            bench = subprocess.run([options.douse, "bench", *common, *resident, "--calls", str(options.calls), "--json", "-"], capture_output=True, text=True)
-            figures = json.loads(bench.stdout)
-            ours.append(figures["median"])
         else:
-            best = min(t for t in (theirs, theirs_captured) if t == t)
-            print(
-                f"{name:28s} {theirs:9.3f} {theirs_captured:9.3f} {ours[0]:9.3f} {ours[1]:9.4f} {figures['host_median'] or 0:9.4f} {figures['device_median'] or 0:9.4f} {ours[1] / best:6.2f}"
-                f"  {' '.join(differences)} ({wanted.abs().max():.3g})",
-                flush=True,
-            )
+            for resident in [False, True][: 1 + options.resident]:
+                row = compare(options, module, args, common, resident)
+                print(f"{'  resident' if resident else name:28s} {row}  {' '.join(differences)} ({wanted.abs().max():.3g})", flush=True)
             if options.kernels:
-                show_kernels(options, [options.douse, "bench", str(program), "--device", "cuda", "--input", str(inputs)], module, args, outs, bandwidth)
+                show_kernels(options, [options.douse, "bench", *common], module, args, outs, bandwidth)
+
+
+def compare(options, module, args, common, resident):
+    """Milliseconds of a call: PyTorch's two, Douse's two, what of the last is the host's and the device's; the ratio of the better ones."""
+    theirs = [engine(module, args, options.calls, resident) for engine in (eager, captured)]
+    ours = []
+    for more in [[], ["--cuda-graph"]]:
+        command = [options.douse, "bench", *common, *more, *["--resident"][: int(resident)], "--calls", str(options.calls), "--json", "-"]
+        figures = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+        ours.append(figures["median"])
+    best = min(t for t in theirs if t == t)
+    return (
+        f"{theirs[0]:9.4f} {theirs[1]:9.4f} {ours[0]:9.4f} {ours[1]:9.4f} {figures['host_median'] or 0:9.4f} {figures['device_median'] or 0:9.4f} {ours[1] / best:6.2f}"
+    )
 
 
 def stateless(program):

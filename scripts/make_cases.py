@@ -1101,6 +1101,24 @@ def vmap_levels():
     return forward, [(torch.randn(4, 3), torch.randn(4, 3))]
 
 
+@case(x=None, y=None, like={0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO})
+def antialiased_columns():
+    """Of a result that is one column, PyTorch's kernels repeat the first row, but not where the channels are last."""
+
+    def forward(x, y, like):
+        return [F.interpolate(t, size=like.shape, mode="bilinear", antialias=True) for t in (x, y)]
+
+    x, y = torch.randn(1, 2, 6, 8), torch.randn(1, 2, 6, 8).to(memory_format=torch.channels_last)
+    return forward, [(x, y, torch.zeros(*size)) for size in ((5, 7), (8, 1), (6, 1), (1, 1), (1, 4))]
+
+
+@case()
+def slices_into_gaps():
+    """A scatter by strides into a tensor whose memory has gaps: what lands there is gone."""
+    x = torch.empty_strided((3, 3), (6, 2)).copy_(torch.randn(3, 3))
+    return lambda x, source: torch.as_strided_scatter(x, source, (2, 2), (1, 2), 1), [(x, torch.randn(2, 2))]
+
+
 @case(x={0: torch.export.Dim("n")})
 def indices_into_nothing():
     def forward(x):

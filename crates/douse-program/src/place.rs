@@ -86,7 +86,11 @@ impl Uses {
         for step in steps {
             let (before, start) = (self.used.len(), self.now);
             step.buffers().into_iter().for_each(|b| self.touch(b));
-            step.within().into_iter().for_each(|steps| self.steps(steps));
+            if let Step::Together(steps) = step {
+                steps.iter().flat_map(Step::buffers).for_each(|b| self.touch(b));
+            } else {
+                step.within().into_iter().for_each(|steps| self.steps(steps));
+            }
             if let Step::While { .. } = step {
                 let inside = self.used.split_off(before);
                 for buffer in &inside {

@@ -280,6 +280,11 @@ fn write_steps(f: &mut Formatter<'_>, plan: &Plan, steps: &[Step], depth: usize)
                 let args: Vec<String> = args.iter().map(|a| format!("b{a}")).collect();
                 writeln!(f, "{library} then {name}({})", args.join(", "))?;
             }
+            Step::Together(steps) => {
+                writeln!(f, "together {{")?;
+                write_steps(f, plan, steps, depth + 1)?;
+                writeln!(f, "{pad}}}")?;
+            }
             Step::Copy { from, to } => writeln!(f, "copy b{from} -> b{to}")?,
             Step::Read { buffer, symbol } => writeln!(f, "read b{buffer} -> s{symbol}")?,
             Step::Set { symbol, value } => writeln!(f, "s{symbol} = {value}")?,

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::library::Library;
 use crate::plan::{BufferId, Plan, Step};
-use crate::uses::each_step;
 
 /// A method's code for one architecture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,7 +19,8 @@ pub struct CudaTarget {
     pub modules: Vec<String>,
     /// How each of [`Plan::kernels`] is run; without launches, those that are epilogues alone.
     pub kernels: Vec<KernelLaunches>,
-    /// How each library step is run, in the order of [`library_steps`]. The launches do the work of its epilogue too.
+    /// How each library step is run, in the order of [`library_steps`]. The launches do the work of its epilogue too. Of steps that stand
+    /// together, the first may do the work of others, which have no launches then.
     pub library: Vec<LibraryLaunches>,
     /// `(void *to, const void *from, int64 bytes)`: copies, as `guarded_copy` does; either place may be pinned memory of the host.
     pub copy: FunctionName,
@@ -59,7 +59,7 @@ pub struct FunctionName {
     pub function: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     /// The module that has the function, by its place in [`CudaTarget::modules`].
     pub module: u32,
@@ -109,7 +109,7 @@ pub struct LibraryLaunches {
     pub count: Option<u32>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LibraryLaunch {
     pub launch: Launch,
     /// The buffers it takes.
@@ -121,18 +121,34 @@ pub struct LibraryLaunch {
 pub struct LibraryStep<'a> {
     pub library: &'a Library,
     pub epilogue: Option<(u32, &'a [BufferId])>,
+    /// The number of the [`Step::Together`] that it is in.
+    pub together: Option<u32>,
 }
 
 /// The library steps of a plan, those in branches and loops where they stand: an `If`'s `then` before its `otherwise`, a `While`'s `test`
 /// before its `body`.
 pub fn library_steps(plan: &Plan) -> Vec<LibraryStep<'_>> {
-    let mut found = Vec::new();
-    each_step(&plan.steps, &mut |step| match step {
-        Step::Library(library) => found.push(LibraryStep { library, epilogue: None }),
-        Step::Fused { library, kernel, args } => {
-            found.push(LibraryStep { library, epilogue: Some((*kernel, args)) });
+    fn own<'a>(step: &'a Step, together: Option<u32>) -> Option<LibraryStep<'a>> {
+        match step {
+            Step::Library(library) => Some(LibraryStep { library, epilogue: None, together }),
+            Step::Fused { library, kernel, args } => {
+                Some(LibraryStep { library, epilogue: Some((*kernel, args)), together })
+            }
+            _ => None,
         }
-        _ => {}
-    });
+    }
+    fn collect<'a>(steps: &'a [Step], found: &mut Vec<LibraryStep<'a>>, groups: &mut u32) {
+        for step in steps {
+            if let Step::Together(steps) = step {
+                found.extend(steps.iter().filter_map(|step| own(step, Some(*groups))));
+                *groups += 1;
+            } else {
+                found.extend(own(step, None));
+                step.within().into_iter().for_each(|steps| collect(steps, found, groups));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    collect(&plan.steps, &mut found, &mut 0);
     found
 }

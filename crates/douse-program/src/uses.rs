@@ -19,7 +19,9 @@ impl Step {
             Step::Read { buffer, .. } => vec![*buffer],
             Step::If { predicate: Predicate::Buffer(buffer), .. }
             | Step::While { predicate: Predicate::Buffer(buffer), .. } => vec![*buffer],
-            Step::If { .. } | Step::While { .. } | Step::Set { .. } | Step::Require { .. } => vec![],
+            Step::Together(_) | Step::If { .. } | Step::While { .. } | Step::Set { .. } | Step::Require { .. } => {
+                vec![]
+            }
         }
     }
 
@@ -28,6 +30,7 @@ impl Step {
         match self {
             Step::If { then, otherwise, .. } => [then, otherwise],
             Step::While { test, body, .. } => [test, body],
+            Step::Together(steps) => [steps, &[]],
             _ => [&[], &[]],
         }
     }

@@ -105,6 +105,7 @@ impl Walk<'_> {
             match step {
                 Step::Kernel { kernel, args } => self.kernel(*kernel, args),
                 Step::Library(library) => self.library(library),
+                Step::Together(steps) => self.steps(steps),
                 Step::Fused { library, kernel, args } => {
                     self.library(library);
                     self.kernel(*kernel, args);

@@ -52,8 +52,12 @@ impl<'a> Guards<'a> {
                     self.steps(test);
                     self.steps(body);
                 }
-                Step::Library(_) | Step::Fused { .. } | Step::Read { .. } | Step::Set { .. } | Step::Require { .. } => {
-                }
+                Step::Library(_)
+                | Step::Fused { .. }
+                | Step::Together(_)
+                | Step::Read { .. }
+                | Step::Set { .. }
+                | Step::Require { .. } => {}
             }
         }
     }

@@ -82,6 +82,8 @@ pub struct Importer {
     pub(super) autocast: Option<DType>,
     /// How many results the node that is imported has in the program.
     pub(super) results: usize,
+    /// Whether PyTorch is known to describe the rank of the imported node's results wrongly.
+    pub(super) misdescribed: bool,
     /// How many operators ran on elements of batches that `torch.vmap` hides.
     pub(super) vmapped: usize,
     /// Text of the place that is imported, for messages of checks: `model.py:12: y = x[i]`.
@@ -101,6 +103,7 @@ impl Importer {
             unsupported: IndexMap::new(),
             autocast: None,
             results: 0,
+            misdescribed: false,
             vmapped: 0,
             place: String::new(),
         }
@@ -280,6 +283,7 @@ impl Importer {
             values.push((input.name.clone(), self.resolve(&input.arg)?));
         }
         let args = Args { target: target.to_string(), values };
+        self.misdescribed = false;
         self.results = node
             .outputs
             .iter()
@@ -499,7 +503,8 @@ impl Importer {
             }
             other => return Ok(other),
         };
-        if let Some(meta) = meta {
+        let rank = self.shape_of(tensor)?.len();
+        if let Some(meta) = meta.filter(|meta| !self.misdescribed || meta.sizes.len() == rank) {
             self.compare(tensor, meta)?;
             for (own, theirs) in self.shape_of(tensor)?.iter().zip(&meta.sizes) {
                 self.symbols.learn(theirs, own);

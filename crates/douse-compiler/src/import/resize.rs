@@ -7,7 +7,7 @@
 use douse_core::pointwise::{Binary, Combine};
 use douse_core::sym::{Compare, Cond, Expr};
 use douse_core::{DType, Result, Scalar};
-use douse_ir::Value;
+use douse_ir::{Value, coordinates};
 
 use super::args::{Args, Val};
 use super::formula::Formula;
@@ -182,15 +182,14 @@ fn whole_numbers(
     if dtype != DType::U8 || axes.len() != 2 {
         return Err(a.unsupported(format!("interpolation of {dtype} in {} dimensions", axes.len())));
     }
-    if imp.b.shape(x)[1].as_int().is_none_or(|channels| channels > 4) {
-        refuse_narrow(imp, a, axes)?;
-    }
+    // Up to four channels have a kernel of their own.
+    let many = Cond::compare(Compare::Gt, &imp.b.shape(x)[1], &Expr::int(4));
     let align_corners = a.bool_or("align_corners", false)?;
     let mut y = x;
     for axis in axes.iter().rev() {
         y = resize_bytes::resized(imp, a, y, axis, kernel, align_corners, antialias)?;
     }
-    Ok(y.into())
+    Ok(narrow_rows(imp, a, y, axes, &many)?.into())
 }
 
 /// A vector as a tensor of size 1 in all dimensions but one.
@@ -296,35 +295,38 @@ fn antialiased(imp: &mut Importer, a: &Args, filter: &Filter) -> Result<Val> {
         let kernel = filter.kernel.ok_or_else(|| a.unsupported(format!("{own}")))?;
         return whole_numbers(imp, a, x, &axes, kernel, true);
     }
-    refuse_narrow(imp, a, &axes)?;
     let dtype = imp.compute_dtype(own);
     let align_corners = a.bool_or("align_corners", false)?;
     let mut y = imp.b.cast(x, dtype);
     for axis in axes.iter().rev().filter(|axis| axis.input != axis.output) {
         y = filtered(imp, y, axis, align_corners, filter)?;
     }
+    y = narrow_rows(imp, a, y, &axes, &Cond::Bool(true))?;
     Ok(imp.b.cast(y, own).into())
 }
 
-/// PyTorch's separable kernels repeat the first row where the result is one element wide and changes its height, unless the tensor is
-/// channels-last; its GPU kernels do not.
-fn refuse_narrow(imp: &mut Importer, a: &Args, axes: &[Axis]) -> Result<()> {
-    let [rows, columns] = axes else { return Ok(()) };
-    let one = Expr::int(1);
-    let fits = Cond::compare(Compare::Ne, &columns.output, &one)
-        .or(&Cond::compare(Compare::Eq, &rows.output, &one))
-        .or(&Cond::compare(Compare::Eq, &rows.output, &rows.input))
-        .simplify(imp.b.ranges());
-    let what = "a result of one column and another height, on which PyTorch's kernels disagree,";
-    match fits.as_bool() {
-        Some(true) => {}
-        Some(false) => return Err(a.unsupported(what)),
-        None => {
-            let text = format!("{what} is not supported ({})", imp.place);
-            imp.b.require(fits, text);
-        }
+/// PyTorch's separable kernels repeat the first row where the result is one element wide and changes its height, unless the tensor has its
+/// channels last. They run where `when` holds.
+fn narrow_rows(imp: &mut Importer, a: &Args, y: Value, axes: &[Axis], when: &Cond) -> Result<Value> {
+    let [rows, columns] = axes else { return Ok(y) };
+    let t = a.tensor(if a.has("input") { "input" } else { "self" })?;
+    let channels_last = imp.strides_of(t).is_some_and(|strides| strides.get(1).is_some_and(|s| s.is_int(1)));
+    let mut shape = imp.b.shape(y).to_vec();
+    if channels_last && !shape[1].is_int(1) {
+        return Ok(y);
     }
-    Ok(())
+    let one = Expr::int(1);
+    let repeats = Cond::compare(Compare::Eq, &columns.output, &one)
+        .and(&Cond::compare(Compare::Ne, &rows.output, &rows.input))
+        .and(when)
+        .simplify(imp.b.ranges());
+    if repeats.as_bool() == Some(false) {
+        return Ok(y);
+    }
+    let mut map = coordinates(shape.len());
+    map[rows.dim] = Expr::select(&repeats, &Expr::int(0), &map[rows.dim]);
+    shape[rows.dim] = rows.output.clone();
+    imp.b.remap(y, shape, map)
 }
 
 /// The most elements that a filter of this reach covers: both sides of the widened filter, and one.

@@ -9,7 +9,8 @@ use super::args::{Args, Val};
 use super::data::Data;
 use super::importer::{Importer, Row};
 use super::index::{checked, element, raised};
-use super::tensor::Tensor;
+use super::tensor::{Step, Tensor};
+use crate::fuse::layout::is_dense;
 
 pub const ROWS: &[Row] = &[
     ("aten.scatter.src", scatter),
@@ -279,14 +280,34 @@ fn index_reduce(imp: &mut Importer, a: &Args) -> Result<Val> {
     Ok(out.reshape(imp, own.shape)?.val())
 }
 
+/// A tensor in memory of its own with these strides, which leave gaps: zeros that nothing but a view by strides reaches.
+fn with_gaps(imp: &mut Importer, value: Value, strides: &[Expr]) -> Result<Tensor> {
+    let (dtype, shape) = (imp.b.dtype(value), imp.b.shape(value).to_vec());
+    let (mut room, mut place) = (Expr::int(1), Expr::int(0));
+    for (d, (size, stride)) in shape.iter().zip(strides).enumerate() {
+        room = &room + &(&(size - 1) * stride);
+        place = &place + &(&Expr::loop_var(d) * stride);
+    }
+    let gaps = imp.b.full(dtype, vec![room.maximum(&Expr::int(0))], Scalar::Int(0));
+    let memory = imp.b.scatter(gaps, value, &[], vec![place.clone()], None)?;
+    let memory = imp.new_tensor(memory, dtype);
+    imp.view(memory, Step::Move { shape, map: vec![place] })
+}
+
 /// A copy of `self` with `src` written into a view of it.
 fn into_view(imp: &mut Importer, a: &Args, view: &str) -> Result<Val> {
     let t = a.tensor("self")?;
     let (value, dtype) = (imp.read(t)?, imp.dtype_of(t));
-    let copy: Tensor = imp.new_tensor(value, dtype);
-    if let Some(strides) = imp.strides_of(t) {
-        imp.set_strides(copy, strides);
-    }
+    let copy = match imp.strides_of(t) {
+        Some(strides) if !dtype.is_complex() && !is_dense(imp.b.shape(value), &strides) => {
+            with_gaps(imp, value, &strides)?
+        }
+        strides => {
+            let copy = imp.new_tensor(value, dtype);
+            strides.into_iter().for_each(|strides| imp.set_strides(copy, strides));
+            copy
+        }
+    };
     let mut args = Args { target: view.to_string(), values: a.values.clone() };
     for (name, value) in &mut args.values {
         if name == "self" {

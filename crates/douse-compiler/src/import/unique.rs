@@ -165,9 +165,9 @@ fn unique_consecutive(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = imp.value(a, "self")?;
     let shape = imp.b.shape(x).to_vec();
     let (starts, rows, dim) = match a.opt_int("dim")? {
-        // PyTorch describes the result of this one as of two dimensions, which what follows in the program believes.
-        Some(dim) if dim < 0 && shape.len() == 1 => return Err(a.unsupported("a negative dimension of a vector")),
         Some(dim) => {
+            // PyTorch takes the result's other sizes from slices that a negative dimension makes too long.
+            imp.misdescribed = dim < 0;
             let dim = imp.dim(a, dim, shape.len())?;
             let x = super::index::raised(imp, x)?;
             let first = imp.b.transpose(x, 0, dim)?;

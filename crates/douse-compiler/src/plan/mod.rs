@@ -13,6 +13,7 @@ mod constant;
 mod epilogue;
 mod in_place;
 mod library;
+mod together;
 
 use std::collections::HashMap;
 
@@ -129,6 +130,9 @@ impl Planner<'_> {
             checks_first,
         };
         epilogue::attach(&mut plan, &self.ranges);
+        if self.fuse {
+            together::gather(&mut plan);
+        }
         Ok(Planned { plan, data: self.data })
     }
 

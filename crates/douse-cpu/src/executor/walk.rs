@@ -44,6 +44,7 @@ impl<'m> Walk<'_, 'm> {
         match step {
             Step::Kernel { kernel, args } => self.kernel(*kernel, args),
             Step::Library(library) => self.library(library),
+            Step::Together(steps) => self.steps(steps),
             // The result is in the caches when the kernel comes.
             Step::Fused { library, kernel, args } => {
                 self.library(library)?;

@@ -5,6 +5,7 @@ pub(crate) mod entry;
 pub mod graph;
 pub mod memory;
 pub mod module;
+mod staging;
 pub mod stream;
 
 use std::ffi::{CStr, OsString, c_char};

@@ -99,6 +99,22 @@ impl Checker<'_> {
                 self.launch(*kernel, args)?;
                 self.epilogue(library, *kernel, args).map_err(|e| e.at("epilogue"))
             }
+            Step::Together(steps) => {
+                for (i, step) in steps.iter().enumerate() {
+                    if !matches!(step, Step::Library(Library::MatMul { .. }) | Step::Fused { .. }) {
+                        return fault("a step that is no product stands together with others");
+                    }
+                    self.step(step, depth + 1).map_err(|e| e.at(format!("[{i}]")))?;
+                    let (_, written) = self.touched(step)?;
+                    for (other, step) in steps.iter().enumerate().filter(|(other, _)| *other != i) {
+                        let (used, _) = self.touched(step)?;
+                        if written.iter().any(|id| used.contains(id)) {
+                            return fault(format!("[{i}] writes what [{other}] uses"));
+                        }
+                    }
+                }
+                Ok(())
+            }
             Step::Copy { from, to } => {
                 self.buffer(*from)?;
                 self.written(*to)?;
@@ -176,6 +192,22 @@ impl Checker<'_> {
             check().map_err(|e| e.at(format!("argument {i} of {}", kernel.name)))?;
         }
         Ok(())
+    }
+
+    /// What a product uses, and what of that it writes.
+    fn touched(&self, step: &Step) -> Result<(Vec<BufferId>, Vec<BufferId>)> {
+        let (mut used, mut written) = (step.buffers(), Vec::new());
+        match step {
+            Step::Library(library) => written = library.buffers().1,
+            Step::Fused { library, kernel, args } => {
+                written = library.buffers().1;
+                let params = &entry(&self.plan.kernels, *kernel, "kernel")?.params;
+                let changed = args.iter().zip(params).filter(|(_, param)| param.access != Access::Read);
+                written.extend(changed.map(|(arg, _)| *arg));
+            }
+            _ => used.clear(),
+        }
+        Ok((used, written))
     }
 
     /// What [`Step::Fused`] says of its parts.

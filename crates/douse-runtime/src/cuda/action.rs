@@ -330,7 +330,8 @@ impl Joiner<'_> {
                     let (test, body) = (self.block(test, true)?, self.block(body, true)?);
                     out.push(Action::While { test, predicate: predicate.clone(), body });
                 }
-                Step::Kernel { .. } | Step::Library(_) | Step::Fused { .. } | Step::Copy { .. } => {}
+                Step::Kernel { .. } | Step::Library(_) | Step::Fused { .. } | Step::Together(_) | Step::Copy { .. } => {
+                }
             }
         }
         Ok(())
@@ -382,6 +383,19 @@ impl Joiner<'_> {
                     commits: self.commits(written),
                 }
             }
+            Step::Together(steps) => {
+                let mut all = Vec::new();
+                let mut committed = false;
+                let mut scratch_bytes = Expr::int(0);
+                for op in self.ops(steps)? {
+                    if let Op::Launches { launches, scratch, commits } = op {
+                        all.extend(launches);
+                        committed |= commits;
+                        scratch_bytes = scratch_bytes.maximum(&scratch.unwrap_or_else(|| Expr::int(0)));
+                    }
+                }
+                Op::Launches { launches: all, scratch: Some(scratch_bytes), commits: committed }
+            }
             Step::Copy { from, to } => {
                 let commits = self.commits([*to]);
                 let guarded = self.guarded_copy.clone().filter(|_| commits);
@@ -409,7 +423,7 @@ impl Joiner<'_> {
     /// Whether steps are work for the device alone.
     fn on_device(&self, steps: &[Step]) -> bool {
         steps.iter().all(|step| match step {
-            Step::Kernel { .. } | Step::Fused { .. } | Step::Copy { .. } => true,
+            Step::Kernel { .. } | Step::Fused { .. } | Step::Together(_) | Step::Copy { .. } => true,
             Step::Library(library) => !matches!(library, douse_program::library::Library::Nonzero { .. }),
             Step::If { predicate: Predicate::Buffer(_), then, otherwise } => {
                 self.on_device(then) && self.on_device(otherwise)

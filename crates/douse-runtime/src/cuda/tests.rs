@@ -12,7 +12,7 @@ use douse_program::plan::{Buffer, BufferKind, Data, Plan};
 use douse_program::target::{CudaTarget, FunctionName, Launch};
 
 use super::{CudaDevice, CudaGraph, DeviceTensor};
-use crate::{LoadOptions, Method, Program, Session, Value, sample};
+use crate::{LoadOptions, Method, Program, Session, Threads, Value, sample};
 
 #[path = "../../../douse-cuda/tests/fake/mod.rs"]
 pub(super) mod fake;
@@ -160,6 +160,26 @@ fn a_launch_that_began_and_failed_breaks_its_session_and_others_go_on() {
         assert_eq!(values(&method.run_in(&mut first, &[small.view()]).unwrap())[0], 2.0);
         assert_eq!(values(&method.run_in(&mut second, &[small.view()]).unwrap())[0], 4.0);
     }
+}
+
+#[test]
+fn copies_of_any_length_arrive_whole() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = device(&fake);
+    // Parts, chunks and pieces of pinned memory, and a little more and less.
+    for len in [1, (256 << 10) + 1, (512 << 10) - 1, (16 << 20) + 3, (33 << 20) + 7] {
+        let bytes: Vec<u8> = (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let memory = device.allocate(len, || "a test".to_owned()).unwrap();
+        for threads in [Threads::one(), Threads::new(3).unwrap()] {
+            device.upload_with(&bytes, memory.all(), &threads).unwrap();
+            let mut back = vec![0; len];
+            device.download_with(memory.all(), &mut back, &threads).unwrap();
+            assert!(back == bytes, "{len}");
+            device.upload_with(&vec![0; len], memory.all(), &threads).unwrap();
+        }
+    }
+    drop(device);
+    fake.assert_clean();
 }
 
 #[test]

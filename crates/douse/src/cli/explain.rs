@@ -9,7 +9,7 @@ use douse_program::arena::Layout;
 use douse_program::bounds::{ranges, size_bounds};
 use douse_program::library::Library;
 use douse_program::place::lifetimes;
-use douse_program::plan::{BufferKind, Plan, Step};
+use douse_program::plan::{BufferKind, InputKind, Plan, Step};
 
 use super::device::Device;
 use super::failure::Done;
@@ -103,7 +103,7 @@ fn summary(plan: &Plan) -> String {
         })
         .collect();
     format!(
-        "{}: {} kernel launches ({} kernels), {} library steps, {} copies, {} branches, {} loops, {} host reads\n  memory: {}, {}\n",
+        "{}: {} kernel launches ({} kernels), {} library steps, {} copies, {} branches, {} loops, {} host reads\n  memory: {}, {}\n{}",
         plan.name,
         counts.kernels,
         plan.kernels.len(),
@@ -114,7 +114,18 @@ fn summary(plan: &Plan) -> String {
         counts.reads,
         memory.join(", "),
         arena(plan, &ranges),
+        copied(plan),
     )
+}
+
+/// A line with the inputs that are copied even where they are on the device already; empty where there are none.
+fn copied(plan: &Plan) -> String {
+    let written = plan.inputs.iter().filter(|input| matches!(input.kind, InputKind::Tensor { written: true, .. }));
+    let names: Vec<&str> = written.map(|input| input.name.as_str()).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!("  copied wherever they are, since the program writes them: {}\n", names.join(", "))
 }
 
 /// The arena at the greatest values of all symbols.
@@ -149,6 +160,7 @@ impl Counts {
             let read = |predicate: &Predicate| usize::from(matches!(predicate, Predicate::Buffer(_)));
             match step {
                 Step::Kernel { .. } => self.kernels += 1,
+                Step::Together(steps) => self.steps(steps),
                 Step::Library(library) | Step::Fused { library, .. } => {
                     self.library += 1;
                     self.epilogues += usize::from(matches!(step, Step::Fused { .. }));

@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use douse_core::sym::{Expr, Ranges, Symbol};
+use douse_core::sym::{Expr, Ranges};
 use douse_core::{DType, Error, Result};
 use douse_program::library::View;
 use douse_program::plan::Plan;
-use douse_program::target::{Launch, LibraryLaunch};
+use douse_program::target::LibraryLaunch;
 
+use super::part::Part;
 use crate::emit::guard::Guards;
 use crate::emit::index::Indexer;
-use crate::emit::kernel::GUARD;
 use crate::emit::{Function, Modules, names};
 
 /// A view as an argument.
@@ -50,6 +50,10 @@ pub(super) struct Writer<'a> {
     guards: &'a Guards<'a>,
     modules: &'a mut Modules,
     written: HashMap<String, (u32, String)>,
+    /// What the functions of the step at hand were asked for, where others stand beside it.
+    pub parts: Option<Vec<Part>>,
+    /// Elements of the results of all those, over the step's own.
+    pub beside: f64,
 }
 
 impl<'a> Writer<'a> {
@@ -63,7 +67,18 @@ impl<'a> Writer<'a> {
         let indexer = Indexer { ranges: ranges.clone() };
         let (shared_limit, warpgroups) = (shared_limit(arch), arch == "sm_90a");
         let clusters = matches!(arch, "sm_90" | "sm_90a");
-        Writer { plan, indexer, shared_limit, warpgroups, clusters, guards, modules, written: HashMap::new() }
+        Writer {
+            plan,
+            indexer,
+            shared_limit,
+            warpgroups,
+            clusters,
+            guards,
+            modules,
+            written: HashMap::new(),
+            parts: None,
+            beside: 1.0,
+        }
     }
 
     /// Bytes of shared memory that a block may have; so many in all, together, may the blocks of a multiprocessor.
@@ -141,69 +156,60 @@ impl<'a> Writer<'a> {
     }
 
     fn write(&mut self, draft: Draft, raises: bool) -> Result<LibraryLaunch> {
-        let mut symbols = std::collections::BTreeSet::new();
-        let mut note = |symbol| {
-            if let Symbol::Size(n) = symbol {
-                symbols.insert(n);
-            }
-        };
-        draft.sizes.iter().for_each(|e| e.visit(&mut note));
-        for view in draft.arguments.iter().map(|a| a.view) {
-            view.offset.visit(&mut note);
-            view.sizes.iter().chain(&view.strides).for_each(|e| e.visit(&mut note));
-        }
-        let mut arguments = Vec::new();
+        let views = draft.arguments.iter().map(|a| a.view);
+        let views = views.flat_map(|view| [&view.offset].into_iter().chain(&view.sizes).chain(&view.strides));
+        let symbols = Writer::symbols(draft.sizes.iter().chain(views));
         let changed: Vec<_> = draft.arguments.iter().filter(|a| a.written).map(|a| a.view.buffer).collect();
+        let mut pointers = Vec::with_capacity(draft.arguments.len());
         for Argument { name, view, .. } in &draft.arguments {
             let element = self.element(view)?;
-            arguments.push(match changed.contains(&view.buffer) {
-                true => format!("{element} *{name}"),
+            let kind = match changed.contains(&view.buffer) {
+                true => format!("{element} *"),
                 // Nothing that the function writes is in it: loads need not wait for stores.
-                false => format!("const {element} *__restrict__ {name}"),
-            });
+                false => format!("const {element} *__restrict__ "),
+            };
+            pointers.push((kind, name.to_string(), view.buffer));
         }
-        arguments.extend(symbols.iter().map(|s| format!("int64 s{s}")));
-        if draft.scratch {
-            arguments.push("void *scratch".to_owned());
-        }
-        let guarded = self.guards.needed(changed);
-        if raises || guarded {
-            let constant = if raises { "" } else { "const " };
-            arguments.push(format!("{constant}ErrorFlag *flag"));
-        }
-        let guard = if guarded { format!("  {GUARD}\n") } else { String::new() };
-        let rest = format!("({}) {{\n{guard}{}}}\n", arguments.join(", "), draft.body);
-        let key = format!("{} {} {} {rest}", draft.name, draft.threads, draft.cluster);
-        let (module, function) = match self.written.get(&key) {
-            Some(found) => found.clone(),
-            None => {
-                // Apart from the names of kernels, which begin otherwise.
-                let function = format!("library_{}_{}", draft.name, self.written.len());
-                let cluster = match draft.cluster {
-                    1 => String::new(),
-                    blocks => format!("__cluster_dims__(1, {blocks}, 1) "),
-                };
-                let threads = draft.threads;
-                let text =
-                    format!("extern \"C\" __global__ void {cluster}__launch_bounds__({threads}) {function}{rest}");
-                let module = self.modules.add(Function { text, special: draft.special, templates: draft.templates });
-                self.written.insert(key, (module, function.clone()));
-                (module, function)
-            }
-        };
-        let launch = Launch {
-            module,
-            function,
+        let part = Part {
+            name: draft.name,
+            templates: draft.templates,
+            pointers,
+            symbols,
+            body: draft.body,
             grid: draft.grid,
-            block: [draft.threads, 1, 1],
+            threads: draft.threads,
             shared: draft.shared,
-            symbols: symbols.into_iter().collect(),
             scratch: draft.scratch,
-            flag: raises,
-            guard: guarded,
-            random: false,
+            special: draft.special,
+            cluster: draft.cluster,
+            raises,
+            guarded: self.guards.needed(changed),
         };
-        Ok(LibraryLaunch { launch, buffers: draft.arguments.iter().map(|a| a.view.buffer).collect() })
+        if let Some(parts) = &mut self.parts {
+            // Written when all are there.
+            parts.push(part);
+            return Ok(LibraryLaunch::default());
+        }
+        self.launch(&[part]).ok_or_else(|| Error::internal("a launch of nothing"))
+    }
+
+    /// The module and name of a function, which is written if none is equal to it.
+    pub fn function(
+        &mut self,
+        key: String,
+        name: &str,
+        special: bool,
+        templates: &'static [&'static str],
+        text: impl FnOnce(&str) -> String,
+    ) -> (u32, String) {
+        if let Some(found) = self.written.get(&key) {
+            return found.clone();
+        }
+        // Apart from the names of kernels, which begin otherwise.
+        let function = format!("library_{name}_{}", self.written.len());
+        let module = self.modules.add(Function { text: text(&function), special, templates });
+        self.written.insert(key, (module, function.clone()));
+        (module, function)
     }
 }
 

@@ -82,7 +82,8 @@ fn few(writer: &Writer, dtype: DType, rows: &Expr) -> bool {
 fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
     let Product { dtype, mut arguments, batch, rows, columns, depth, coordinates, operands, put, .. } = product;
     let most_rows = writer.indexer.ranges.max(&rows).unwrap_or(THIN);
-    let all_columns = (&batch * &columns).as_int().unwrap_or(0);
+    // Those of products beside this one share the device with it.
+    let all_columns = ((&batch * &columns).as_int().unwrap_or(0) as f64 * writer.beside) as i64;
     let depth = depth.as_int().unwrap_or(1024);
     let warps = |step: i64, most: i64| (depth / step).clamp(2, most).ilog2();
     let (template, width, threads) = if product::uses_tensor_cores(dtype) {

@@ -165,11 +165,12 @@ fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Template, Slic
     let blocks = |t: &Tiles| {
         (rows as u64).div_ceil(t.rows as u64).saturating_mul((columns as u64).div_ceil(t.columns as u64)) as i64
     };
-    let blocks = |t: &Tiles| blocks(t).saturating_mul(batch);
+    // Those of products beside this one share the device with it.
+    let blocks = |t: &Tiles| (blocks(t).saturating_mul(batch) as f64 * writer.beside) as i64;
     // A last round of few blocks costs as much as a full one.
     let busy = |t: &Tiles| {
         let rounds = (blocks(t) as u64).div_ceil(BLOCKS as u64) as i64;
-        let useful = (rows * columns).saturating_mul(batch) as f64 / (t.rows * t.columns) as f64;
+        let useful = (rows * columns).saturating_mul(batch) as f64 * writer.beside / (t.rows * t.columns) as f64;
         useful / (rounds * BLOCKS) as f64
     };
     let last = tiles.len().saturating_sub(1);

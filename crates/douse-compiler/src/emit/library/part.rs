@@ -1,0 +1,173 @@
+//! Functions of library steps: each step's own, or one for the steps that stand together.
+
+use std::collections::BTreeSet;
+
+use douse_core::sym::{Expr, Symbol};
+use douse_program::plan::BufferId;
+use douse_program::target::{Launch, LibraryLaunch, LibraryLaunches};
+
+use super::function::Writer;
+use crate::emit::kernel::GUARD;
+
+/// What one step asks of a function.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub name: &'static str,
+    pub templates: &'static [&'static str],
+    /// Type and name of each pointer, and its buffer.
+    pub pointers: Vec<(String, String, BufferId)>,
+    pub symbols: BTreeSet<u32>,
+    pub body: String,
+    pub grid: [Expr; 3],
+    pub threads: u32,
+    pub shared: u32,
+    pub scratch: bool,
+    pub special: bool,
+    pub cluster: i64,
+    /// Raises the error flag, which the body finds as `flag`.
+    pub raises: bool,
+    /// Does nothing where the flag is raised.
+    pub guarded: bool,
+}
+
+impl Part {
+    /// The parameters, their pointers' names after `prefix`.
+    fn parameters(&self, prefix: &str) -> Vec<String> {
+        self.pointers.iter().map(|(kind, name, _)| format!("{kind}{prefix}{name}")).collect()
+    }
+
+    /// The parameters that are no pointers to buffers, as types and names.
+    fn others(&self) -> Vec<(&'static str, String)> {
+        let mut others: Vec<_> = self.symbols.iter().map(|s| ("int64 ", format!("s{s}"))).collect();
+        if self.scratch {
+            others.push(("void *", "scratch".to_owned()));
+        }
+        if self.raises || self.guarded {
+            others.push((if self.raises { "ErrorFlag *" } else { "const ErrorFlag *" }, "flag".to_owned()));
+        }
+        others
+    }
+
+    /// Whether one function can do both: of blocks of one size, along one dimension of the grid.
+    pub fn joins(&self, other: &Part) -> bool {
+        let plain = |part: &Part| !part.scratch && !part.raises && !part.guarded && part.grid[2].is_int(1);
+        plain(self)
+            && plain(other)
+            && (self.threads, self.cluster) == (other.threads, other.cluster)
+            && self.grid[1] == other.grid[1]
+    }
+
+    /// The body, after what it does first.
+    fn statements(&self) -> String {
+        if self.guarded { format!("  {GUARD}\n{}", self.body) } else { self.body.clone() }
+    }
+}
+
+/// A comma between each.
+fn list(parts: impl IntoIterator<Item = String>) -> String {
+    parts.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+impl Writer<'_> {
+    /// One launch for all parts, which [join](Part::joins). Functions that are equal are one.
+    pub(super) fn launch(&mut self, parts: &[Part]) -> Option<LibraryLaunch> {
+        let first = parts.first()?;
+        let (mut symbols, mut templates, mut grid) = (BTreeSet::new(), first.templates, Expr::int(0));
+        for part in parts {
+            symbols.extend(&part.symbols);
+            // Those of one family begin alike.
+            if part.templates.len() > templates.len() {
+                templates = part.templates;
+            }
+            grid = &grid + &part.grid[0];
+        }
+        let text = match parts {
+            [part] => {
+                let others = part.others().into_iter().map(|(kind, name)| format!("{kind}{name}"));
+                let parameters = list(part.parameters("").into_iter().chain(others));
+                format!("NAME({parameters}) {{\n{}}}\n", part.statements())
+            }
+            parts => self.joined(parts, &symbols),
+        };
+        let cluster = match first.cluster {
+            1 => String::new(),
+            blocks => format!("__cluster_dims__(1, {blocks}, 1) "),
+        };
+        let threads = first.threads;
+        let (head, global) = text.rsplit_once("NAME(").map_or(("", text.as_str()), |(head, rest)| (head, rest));
+        let special = parts.iter().any(|part| part.special);
+        let key = format!("{} {threads} {cluster}{text}", first.name);
+        let (module, function) = self.function(key, first.name, special, templates, |name| {
+            let head = head.replace("PART_", &format!("{name}_"));
+            let body = global.replace("PART_", &format!("{name}_"));
+            format!("{head}extern \"C\" __global__ void {cluster}__launch_bounds__({threads}) {name}({body}")
+        });
+        let launch = Launch {
+            module,
+            function,
+            grid: [grid, first.grid[1].clone(), first.grid[2].clone()],
+            block: [threads, 1, 1],
+            shared: parts.iter().map(|part| part.shared).max().unwrap_or(0),
+            symbols: symbols.into_iter().collect(),
+            scratch: first.scratch,
+            flag: first.raises,
+            guard: first.guarded,
+            random: false,
+        };
+        let buffers = parts.iter().flat_map(|part| &part.pointers).map(|(_, _, buffer)| *buffer).collect();
+        Some(LibraryLaunch { launch, buffers })
+    }
+
+    /// A device function for each part, and the function whose blocks each do their share of one.
+    fn joined(&self, parts: &[Part], symbols: &BTreeSet<u32>) -> String {
+        let (mut text, mut parameters, mut calls) =
+            (String::new(), Vec::new(), String::from("  uint32 block = blockIdx.x;\n"));
+        for (number, part) in parts.iter().enumerate() {
+            let sizes = part.symbols.iter().map(|s| format!("int64 s{s}"));
+            let own = list(part.parameters("").into_iter().chain(sizes).chain(["uint32 block".to_owned()]));
+            let body = part.body.replace("blockIdx.x", "block");
+            text.push_str(&format!("DEVICE void PART_{number}({own}) {{\n{body}}}\n"));
+            parameters.extend(part.parameters(&format!("p{number}_")));
+            let names = part.pointers.iter().map(|(_, name, _)| format!("p{number}_{name}"));
+            let sizes = part.symbols.iter().map(|s| format!("s{s}"));
+            let given = list(names.chain(sizes).chain(["block".to_owned()]));
+            let blocks = self.size(&part.grid[0]);
+            calls.push_str(&match number + 1 == parts.len() {
+                true => format!("  PART_{number}({given});\n"),
+                false => format!("  if (block < {blocks}) return PART_{number}({given});\n  block -= {blocks};\n"),
+            });
+        }
+        parameters.extend(symbols.iter().map(|s| format!("int64 s{s}")));
+        format!("{text}NAME({}) {{\n{calls}}}\n", list(parameters))
+    }
+
+    /// The symbols that expressions mention.
+    pub(super) fn symbols<'e>(expressions: impl IntoIterator<Item = &'e Expr>) -> BTreeSet<u32> {
+        let mut symbols = BTreeSet::new();
+        for expression in expressions {
+            expression.visit(&mut |symbol| {
+                if let Symbol::Size(n) = symbol {
+                    symbols.insert(n);
+                }
+            });
+        }
+        symbols
+    }
+
+    /// The launches of steps that stand together, whose functions were asked for these parts: one for those that join the first.
+    pub(super) fn join(&mut self, steps: &mut [LibraryLaunches], parts: Vec<Vec<Part>>) {
+        let first = parts.first().and_then(|own| match own.as_slice() {
+            [part] => Some(part),
+            _ => None,
+        });
+        let joins = |own: &[Part]| matches!((first, own), (Some(first), [part]) if first.joins(part));
+        let together: Vec<Part> = parts.iter().filter(|own| joins(own)).flatten().cloned().collect();
+        for (number, (step, own)) in steps.iter_mut().zip(&parts).enumerate() {
+            step.launches = match (joins(own), number) {
+                (true, 0) => self.launch(&together).into_iter().collect(),
+                (true, _) => vec![],
+                (false, _) => own.iter().filter_map(|part| self.launch(std::slice::from_ref(part))).collect(),
+            };
+        }
+    }
+}
