@@ -376,9 +376,12 @@ impl Joiner<'_> {
         Ok(Some(match step {
             Step::Kernel { kernel, args } => {
                 let missing = || Error::invalid_program(format!("kernel {kernel} is not there"));
-                let launch = self.target.kernels.get(*kernel as usize).and_then(Option::as_ref).ok_or_else(missing)?;
+                let code = self.target.kernels.get(*kernel as usize).filter(|code| !code.launches.is_empty());
+                let code = code.ok_or_else(missing)?;
                 let commits = self.commits(self.written(*kernel, args));
-                Op::Launches { launches: vec![self.launched(launch, args.clone())?], scratch: None, commits }
+                let launches = code.launches.iter().map(|launch| self.launched(launch, args.clone()));
+                let scratch = code.launches.iter().any(|launch| launch.scratch).then(|| code.scratch.clone());
+                Op::Launches { launches: launches.collect::<Result<_>>()?, scratch, commits }
             }
             Step::Library(library) | Step::Fused { library, .. } => {
                 let code = self.target.library.get(self.library);
