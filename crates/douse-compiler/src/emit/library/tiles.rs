@@ -80,13 +80,15 @@ impl Tiles {
     }
 
     /// The template for this many blocks, each of which goes through so many stages.
-    fn template(&self, writer: &Writer, product: &Product, blocks: i64, steps: i64) -> Template {
+    fn template(&self, writer: &Writer, product: &Product, blocks: i64, slices: i64, steps: i64) -> Template {
         let Tiles { rows, columns, warps, together } = self;
         if !uses_tensor_cores(product.dtype) {
             let name = format!("tile_product<{rows}");
             return Template { name, texts: TEMPLATES, threads: THREADS, shared: 0, run: FOUR };
         }
         let together = ((blocks as u64).div_ceil(BLOCKS as u64) as i64).clamp(1, *together);
+        // Larger clusters find their place only where multiprocessors have room for several blocks.
+        let together = if slices >= 4 { together.max(2) } else { together };
         // The driver keeps some of each block's share.
         let share = writer.shared_limit() / together - 1024;
         let warpgroups = writer.warpgroups() && product.deep;
@@ -187,7 +189,7 @@ pub(super) fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Tem
     let steps = sizes.depth.map_or(i64::MAX, |depth| (whole(depth) as u64).div_ceil(count as u64) as i64);
     let slice = steps.saturating_mul(STAGE);
     let blocks = sizes.blocks(tiles).saturating_mul(count);
-    let template = tiles.template(writer, product, blocks, steps.min(MOST_STAGES));
+    let template = tiles.template(writer, product, blocks, count, steps.min(MOST_STAGES));
     let count = if count == 1 { Expr::int(1) } else { product.depth.ceil_div(&Expr::int(slice)) };
     (tiles, template, Slices { count, slice, cluster })
 }
@@ -214,7 +216,8 @@ fn fastest(sizes: &Sizes) -> (&'static Tiles, i64) {
     const SUMS: f64 = 60e3;
     let mut best = (&WARPGROUP_TILES[0], 1, f64::INFINITY);
     for tiles in &WARPGROUP_TILES {
-        for slices in [1, 2, 4, 8] {
+        // Clusters of eight blocks, which take half of a group of multiprocessors each, were measured to be slower than four.
+        for slices in [1, 2, 4] {
             let depth = match sizes.depth {
                 Some(depth) if slices > 1 && depth / slices < CLUSTER_SLICE => continue,
                 Some(depth) => depth as f64 / slices as f64,
