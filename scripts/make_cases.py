@@ -1119,6 +1119,35 @@ def slices_into_gaps():
     return lambda x, source: torch.as_strided_scatter(x, source, (2, 2), (1, 2), 1), [(x, torch.randn(2, 2))]
 
 
+class FusedEncoder(nn.Module):
+    """Encoder layers as the one operator that PyTorch runs them by when it only infers."""
+
+    def __init__(self):
+        super().__init__()
+        self.before = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, norm_first=True, activation="gelu")
+        self.after = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.3)
+
+    def layer(self, m, x, *mask):
+        own = m.self_attn
+        return torch._transformer_encoder_layer_fwd(
+            x, 8, 2, own.in_proj_weight, own.in_proj_bias, own.out_proj.weight, own.out_proj.bias, m.activation_relu_or_gelu == 2, m.norm_first, m.norm1.eps,
+            m.norm1.weight, m.norm1.bias, m.norm2.weight, m.norm2.bias, m.linear1.weight, m.linear1.bias, m.linear2.weight, m.linear2.bias, *mask,
+        )
+
+    def forward(self, x, padding, causal):
+        hidden = torch.where(padding, -math.inf, 0.0)
+        return self.layer(self.before, x), self.layer(self.before, x, causal, 0), self.layer(self.after, x, padding, 1), self.layer(self.after, x, hidden, 1)
+
+
+@case()
+def fused_encoder():
+    padding = torch.zeros(2, 5, dtype=torch.bool)
+    padding[1, 3:] = True
+    return FusedEncoder(), [(torch.randn(2, 5, 8), padding, torch.ones(5, 5, dtype=torch.bool).triu(1))]
+
+
 @case(x={0: torch.export.Dim("n")})
 def indices_into_nothing():
     def forward(x):
