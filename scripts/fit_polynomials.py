@@ -1,4 +1,5 @@
-"""Prints the polynomial coefficients of crates/douse-core/src/math/vector.rs, constant term first.
+"""Prints the polynomial coefficients of crates/douse-core/src/math/vector.rs and of the GELU in
+crates/douse-compiler/src/emit/cuda/math.cuh, constant term first.
 
     python scripts/fit_polynomials.py    # with numpy and mpmath installed
 
@@ -17,6 +18,11 @@ LN2 = mpmath.log(2)
 def over(numerator, x, power):
     """numerator(x) / x^power for functions whose series starts there; x is never 0 among the nodes."""
     return numerator(mpmath.mpf(x)) / mpmath.mpf(x) ** power
+
+
+def log2_tail(t):
+    """log2 of the normal distribution's part beyond t."""
+    return mpmath.log(mpmath.erfc(t / mpmath.sqrt(2)) / 2) / LN2
 
 
 def from_square(function):
@@ -87,6 +93,20 @@ FITS = {
         0.7855**2,
         2,
         lambda s: s * s + 0.001,
+    ),
+    "GELU: (log2(tail(t)) + 1) / t": (
+        lambda t: over(lambda t: log2_tail(t) + 1, t, 1),
+        0,
+        5.6,
+        9,
+        lambda t: t / (1 + t * t),
+    ),
+    "GELU, short: (log2(tail(t)) + 1) / t": (
+        lambda t: over(lambda t: log2_tail(t) + 1, t, 1),
+        0,
+        6.5,
+        6,
+        lambda t: t,
     ),
 }
 

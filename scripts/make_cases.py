@@ -179,6 +179,61 @@ def scans():
     return lambda x: (x.cumsum(1), x.cummax(0), x.cumprod(1), torch.logcumsumexp(x, 0)), [(torch.randn(5, 9),)]
 
 
+def spread(n, modulus=9973, step=7919):
+    """n numbers all over [-1, 1), some of them equal, that no file has to hold."""
+    return (torch.arange(n) * step % modulus).float() / modulus * 2 - 1
+
+
+@case()
+def long_reductions():
+    def function(x):
+        y = spread(50000) * x[0]
+        columns = y.reshape(2500, 20) + x[1]
+        grouped = y.reshape(2, 25000)
+        return y.sum(), y.amax(), y.argmin(), y.var(), y.logsumexp(0), columns.sum(0), columns.amin(0), grouped.softmax(1)[:, ::5000], grouped.std(1)
+
+    return function, [(torch.randn(2),)]
+
+
+@case()
+def long_scans():
+    def function(x):
+        y = spread(40000) * x[0]
+        grouped = y.reshape(2, 20000)
+        highest, places = grouped.cummax(1)
+        return y.cumsum(0)[::997], highest[:, ::997], places[:, ::997], y.reshape(2000, 20).cumsum(0)[::97]
+
+    return function, [(torch.randn(2),)]
+
+
+@case()
+def transposed_tiles():
+    return lambda x, y: (x.t() * 2, x.t() + y, x.bfloat16().t().contiguous(), (x > 0).t().contiguous()), [(torch.randn(37, 70), torch.randn(70, 37))]
+
+
+@case()
+def long_sort():
+    def function(x):
+        y = spread(5000, 4001) * x[0]
+        values, places = y.sort(stable=True)
+        return values[::31], places[::31], y.bfloat16().argsort(stable=True, descending=True)[::31], (y * 100).to(torch.int16).argsort(stable=True)[::31], y.topk(40)[0]
+
+    return function, [(torch.randn(1),)]
+
+
+@case()
+def scatter_many_rows():
+    def function(x):
+        y = spread(300 * 9).reshape(300, 9) * x[0]
+        places = (torch.arange(300 * 9) * 31 % 40).reshape(300, 9)
+        base = torch.ones(40, 9) * x[1]
+        rows = torch.arange(300) * 7 % 40
+        sums = base.scatter_add(0, places, y), base.index_add(0, rows, y)
+        return base.scatter(0, places, y), *sums, *(base.scatter_reduce(0, places, y, kind) for kind in ("amax", "amin", "prod", "mean"))
+
+    return function, [(torch.randn(2),)]
+
+
 @case(**ROWS)
 def matmul_prologue_epilogue():
     weight = torch.randn(16, 12)

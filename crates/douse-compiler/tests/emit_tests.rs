@@ -53,7 +53,12 @@ fn text(emitted: &Emitted) -> String {
         text.push_str(functions.split(SERVICE).next().unwrap());
     }
     let library = emitted.library.iter().flat_map(|step| &step.launches).map(|l| &l.launch);
-    emitted.kernels.iter().flatten().chain(library).for_each(|l| writeln!(text, "{}", launch(l)).unwrap());
+    emitted
+        .kernels
+        .iter()
+        .flat_map(|kernel| &kernel.launches)
+        .chain(library)
+        .for_each(|l| writeln!(text, "{}", launch(l)).unwrap());
     text
 }
 

@@ -17,8 +17,8 @@ pub struct CudaTarget {
     pub arch: String,
     /// Keys of the named data that hold the modules' binaries.
     pub modules: Vec<String>,
-    /// How each of [`Plan::kernels`] is launched; `None` for those that are epilogues alone.
-    pub kernels: Vec<Option<Launch>>,
+    /// How each of [`Plan::kernels`] is run; without launches, those that are epilogues alone.
+    pub kernels: Vec<KernelLaunches>,
     /// How each library step is run, in the order of [`library_steps`]. The launches do the work of its epilogue too. Of steps that stand
     /// together, the first may do the work of others, which have no launches then.
     pub library: Vec<LibraryLaunches>,
@@ -83,6 +83,20 @@ pub struct Launch {
     pub guard: bool,
     /// Takes the random state: `{unsigned long long seed, call}`.
     pub random: bool,
+}
+
+/// The launches of a kernel, one after the other. Each takes the buffers of all of its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelLaunches {
+    pub launches: Vec<Launch>,
+    /// Bytes of scratch memory that they share, aligned to 256; contents are arbitrary.
+    pub scratch: Expr,
+}
+
+impl From<Launch> for KernelLaunches {
+    fn from(launch: Launch) -> KernelLaunches {
+        KernelLaunches { launches: vec![launch], scratch: Expr::int(0) }
+    }
 }
 
 /// The launches of a library step, one after the other.

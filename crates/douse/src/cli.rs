@@ -16,6 +16,7 @@ mod run;
 mod show;
 mod source;
 mod tensors;
+mod traffic;
 mod verify;
 
 use std::io::IsTerminal;

@@ -116,7 +116,8 @@ fn keep(target: &mut CudaTarget, data: &mut Vec<(String, Bytes)>, modules: Vec<V
 /// The modules with the names of their functions, as softgpu needs them.
 fn soft_sources(emitted: &Emitted) -> Vec<soft::Source> {
     let library = emitted.library.iter().flat_map(|step| &step.launches).map(|launch| &launch.launch);
-    let launched = emitted.kernels.iter().flatten().chain(library).map(|launch| (launch.module, &launch.function));
+    let launched = emitted.kernels.iter().flat_map(|kernel| &kernel.launches).chain(library);
+    let launched = launched.map(|launch| (launch.module, &launch.function));
     let always = [&emitted.copy, &emitted.finish, &emitted.rearrange].into_iter();
     let service = always.chain(&emitted.guarded_copy).chain(&emitted.set_condition);
     let all: BTreeSet<_> = launched.chain(service.map(|name| (name.module, &name.function))).collect();

@@ -3,10 +3,11 @@
 use douse_core::pointwise::{Binary, Combine, Unary};
 use douse_core::sym::{Expr, Symbol};
 use douse_core::{DType, Error, Result};
-use douse_program::kernel::{Effect, Kernel, Op, Reg, Stage};
+use douse_program::kernel::{Effect, Inst, Kernel, Op, Reg, Stage};
 
 use super::index::Indexer;
 use super::names;
+use super::registers::{self, Rounding};
 use super::vector::Vectors;
 
 /// What a kernel's text turned out to need.
@@ -14,6 +15,8 @@ use super::vector::Vectors;
 pub(super) struct Needs {
     pub flag: bool,
     pub random: bool,
+    /// The scratch memory.
+    pub scratch: bool,
     /// The special functions.
     pub special: bool,
 }
@@ -48,8 +51,12 @@ pub(super) enum Acting {
     All,
     /// The first lane alone: all lanes compute the same.
     First,
-    /// The thread that owns the element, of so many.
-    Owner(u32),
+    /// The first lane of the first of the blocks that share a point.
+    FirstOfAll,
+    /// Nobody: it was done before.
+    Nobody,
+    /// Every lane for itself, and elements that several change at once in any order: the result is the same.
+    Atomic,
 }
 
 /// Writes one stage's body.
@@ -59,6 +66,8 @@ pub(super) struct Body<'a> {
     pub indexer: Indexer,
     pub needs: &'a mut Needs,
     pub out: &'a mut Text,
+    /// Checks that fail are noted in `fault`, so that no loads wait for them.
+    pub faults: bool,
 }
 
 impl Body<'_> {
@@ -67,23 +76,61 @@ impl Body<'_> {
         inst.map(|i| i.dtype).ok_or_else(|| Error::internal(format!("register {register} is not there")))
     }
 
-    fn param(&self, param: u32) -> Result<DType> {
+    pub fn param(&self, param: u32) -> Result<DType> {
         let param = self.kernel.params.get(param as usize);
         param.map(|p| p.dtype).ok_or_else(|| Error::internal("a parameter is not there"))
     }
 
-    /// The instructions; loads in `vectors` have been made before.
+    /// The instructions that are the same for all points of a vector.
+    pub fn uniform_instructions(&mut self, vectors: &Vectors) -> Result<()> {
+        let stage = self.stage;
+        let uniform = stage.body.iter().enumerate().filter(|(number, _)| vectors.is_uniform(*number));
+        uniform.into_iter().try_for_each(|(number, inst)| self.instruction(number, inst, None))
+    }
+
+    /// The other instructions; loads in `vectors` have been made before.
     pub fn instructions(&mut self, vectors: &Vectors) -> Result<()> {
-        for (number, inst) in self.stage.body.iter().enumerate() {
-            let value = match vectors.load(number) {
-                Some(vector) => format!("{vector}[k]"),
-                None => self.value(&inst.op, inst.dtype)?,
-            };
-            let line = format!("const {} r{number} = {value};", names::register(inst.dtype)?);
-            self.out.line(line);
-            self.note_range(number as Reg, &inst.op);
-        }
+        let stage = self.stage;
+        let others = stage.body.iter().enumerate().filter(|(number, _)| !vectors.is_uniform(*number));
+        others.into_iter().try_for_each(|(number, inst)| {
+            self.instruction(number, inst, vectors.load(number).map(|vector| vector + "[k]"))
+        })
+    }
+
+    /// All instructions; `given` has the values of those that are not computed.
+    pub fn instructions_from(&mut self, given: impl Fn(usize) -> Option<String>) -> Result<()> {
+        let stage = self.stage;
+        stage.body.iter().enumerate().try_for_each(|(number, inst)| self.instruction(number, inst, given(number)))
+    }
+
+    fn instruction(&mut self, number: usize, inst: &Inst, given: Option<String>) -> Result<()> {
+        let register = number as Reg;
+        let value = match given {
+            Some(given) => given,
+            None => self.value(register, &inst.op, inst.dtype)?,
+        };
+        self.out.line(format!("const {} r{number} = {value};", names::register(inst.dtype)?));
+        self.note_range(register, &inst.op);
         Ok(())
+    }
+
+    /// The result of an instruction, rounded to its dtype unless its store does that.
+    fn rounded(&self, register: Reg, dtype: DType, value: String) -> Result<String> {
+        if registers::rounds_when_stored(self.kernel, self.stage, register) {
+            return Ok(value);
+        }
+        match Rounding::of(self.stage, register) {
+            Rounding::Exact => Ok(value),
+            Rounding::Result if dtype == DType::BF16 => Ok(format!("round_result({value})")),
+            _ => names::rounded(dtype, value),
+        }
+    }
+
+    /// How the value of a store becomes an element.
+    pub fn rounding(&self, param: u32, value: Reg) -> Result<Rounding> {
+        let exact =
+            self.dtype(value)? == self.param(param)? && !registers::rounds_when_stored(self.kernel, self.stage, value);
+        Ok(if exact { Rounding::Exact } else { Rounding::of(self.stage, value) })
     }
 
     /// What a register's own operation says of its values.
@@ -102,7 +149,7 @@ impl Body<'_> {
         }
     }
 
-    fn value(&mut self, op: &Op, dtype: DType) -> Result<String> {
+    fn value(&mut self, register: Reg, op: &Op, dtype: DType) -> Result<String> {
         Ok(match op {
             Op::Const(value) => names::constant(dtype, *value)?,
             Op::Index(expr) => self.indexer.wide(expr),
@@ -114,20 +161,21 @@ impl Body<'_> {
                 }
             }
             Op::Local(local) => format!("l{local}"),
-            Op::Unary(op, a) => self.unary(*op, *a, dtype)?,
-            Op::Binary(op, a, b) => self.binary(*op, *a, *b, dtype)?,
+            Op::Unary(op, a) => self.unary(register, *op, *a, dtype)?,
+            Op::Binary(op, a, b) => self.binary(register, *op, *a, *b, dtype)?,
             Op::Select(c, a, b) => format!("r{c} ? r{a} : r{b}"),
             Op::Cast(a) => {
                 let (from, to) = (names::register(self.dtype(*a)?)?, names::register(dtype)?);
                 let value = if from == to { format!("r{a}") } else { format!("convert<{to}>(r{a})") };
-                names::rounded(dtype, value)?
+                self.rounded(register, dtype, value)?
             }
             Op::Bitcast(a) => {
                 format!("bitcast<{}, {}>(r{a})", names::element(dtype)?, names::element(self.dtype(*a)?)?)
             }
             Op::Check { index, size, wrap, guard, message } => {
                 self.needs.flag = true;
-                let check = format!("check<{wrap}>(flag, r{index}, {}, {message})", self.indexer.wide(size));
+                let flag = if self.faults { "fault" } else { "flag" };
+                let check = format!("check<{wrap}>({flag}, r{index}, {}, {message})", self.indexer.wide(size));
                 match guard {
                     None => check,
                     Some(guard) => format!("r{guard} ? {check} : 0ll"),
@@ -140,19 +188,27 @@ impl Body<'_> {
         })
     }
 
-    fn unary(&mut self, op: Unary, a: Reg, dtype: DType) -> Result<String> {
+    fn unary(&mut self, register: Reg, op: Unary, a: Reg, dtype: DType) -> Result<String> {
         self.needs.special |= is_special(op.name());
         let value = match op {
             Unary::Neg if dtype.is_float() => return Ok(format!("-r{a}")),
             Unary::Not => return Ok(format!("!r{a}")),
             op => format!("op_{}(r{a})", op.name()),
         };
-        names::rounded(dtype, value)
+        self.rounded(register, dtype, value)
     }
 
-    fn binary(&mut self, op: Binary, a: Reg, b: Reg, dtype: DType) -> Result<String> {
+    fn binary(&mut self, register: Reg, op: Binary, a: Reg, b: Reg, dtype: DType) -> Result<String> {
         self.needs.special |= is_special(op.name());
         let of = self.dtype(a)?;
+        if let Some(local) = divisor(self.stage, &Op::Binary(op, a, b)) {
+            let how = if registers::only_rounded(self.stage, register) { "roughly" } else { "divide" };
+            return self.rounded(register, dtype, format!("divisor{local}.{how}(r{a})"));
+        }
+        if let Some(x) = registers::gelu(self.stage, register) {
+            let short = registers::only_rounded(self.stage, register);
+            return Ok(format!("gelu<{short}>(r{x})"));
+        }
         let sign = match op {
             Binary::Add if of.is_float() => Some("+"),
             Binary::Sub if of.is_float() => Some("-"),
@@ -173,7 +229,7 @@ impl Body<'_> {
             }
             (None, op) => format!("op_{}(r{a}, r{b})", op.name()),
         };
-        names::rounded(dtype, value)
+        self.rounded(register, dtype, value)
     }
 
     pub fn parenthesised(&self, index: &Expr) -> String {
@@ -186,10 +242,14 @@ impl Body<'_> {
         for (number, effect) in self.stage.effects.iter().enumerate() {
             match effect {
                 Effect::Store { param, index, value, guard } => match vectors.store(number) {
-                    Some(vector) => self.out.line(format!("{vector}.set(k, r{value});")),
+                    Some(vector) => self.out.line(format!("{vector}[k] = r{value};")),
                     None => {
-                        let line = format!("store(a{param} + {}, r{value});", self.parenthesised(index));
-                        self.act(index, *guard, acting, line);
+                        let store = match self.param(*param)? {
+                            DType::BF16 => format!("store_as<{}>", self.rounding(*param, *value)?.name()),
+                            _ => "store".to_owned(),
+                        };
+                        let line = format!("{store}(a{param} + {}, r{value});", self.parenthesised(index));
+                        self.act(*guard, acting, line);
                     }
                 },
                 Effect::Update { op, param, index, value, guard } => {
@@ -197,12 +257,12 @@ impl Body<'_> {
                     let line = match op {
                         None => format!("store(a{param} + {at}, r{value});"),
                         Some(op) => {
-                            // One by one, each rounded to the element.
-                            let op = names::combine(*op, self.param(*param)?, true)?.replace("ScanSum", "PlainSum");
-                            format!("update<{op}>(a{param} + {at}, r{value});")
+                            let op = names::one_by_one(*op, self.param(*param)?)?;
+                            let update = if acting == Acting::Atomic { "atomic_update" } else { "update" };
+                            format!("{update}<{op}>(a{param} + {at}, r{value});")
                         }
                     };
-                    self.act(index, *guard, acting, line);
+                    self.act(*guard, acting, line);
                 }
                 Effect::Reduce { op, value, local } => {
                     self.out.line(match self.few(vectors, *op, *value)? {
@@ -215,14 +275,24 @@ impl Body<'_> {
                         format!("Extreme<{}>{{r{value}, r{position}}}", names::register(self.dtype(*value)?)?);
                     self.out.line(format!("Reduce{local}::join(sum{local}, {extreme});"));
                 }
-                Effect::Assert { value, message } => {
-                    self.needs.flag = true;
-                    self.out.line(format!("if (!r{value}) raise(flag, 2, {message}, 0, 0);"));
-                }
-                Effect::Scan { .. } | Effect::ArgScan { .. } => {}
+                Effect::Assert { .. } | Effect::Scan { .. } | Effect::ArgScan { .. } => self.other_effect(effect),
             }
         }
         Ok(())
+    }
+
+    /// An effect that changes nothing but the error flag; the others are written elsewhere.
+    pub fn other_effect(&mut self, effect: &Effect) {
+        if let Effect::Assert { value, message } = effect {
+            self.needs.flag = true;
+            self.out.line(format!("if (!r{value}) raise(flag, 2, {message}, 0, 0);"));
+        }
+    }
+
+    /// Learns what the instructions say of their values, before they are written.
+    pub fn note_ranges(&mut self) {
+        let stage = self.stage;
+        stage.body.iter().enumerate().for_each(|(number, inst)| self.note_range(number as Reg, &inst.op));
     }
 
     /// The type in which the points of a vector are added up before the sum, which is exact and slow, takes them: of sums of floats.
@@ -249,19 +319,29 @@ impl Body<'_> {
         Ok(())
     }
 
-    fn act(&mut self, index: &Expr, guard: Option<Reg>, acting: Acting, line: String) {
+    fn act(&mut self, guard: Option<Reg>, acting: Acting, line: String) {
         let mut conditions: Vec<String> = guard.iter().map(|g| format!("r{g}")).collect();
         match acting {
-            Acting::All => {}
+            Acting::All | Acting::Atomic => {}
             Acting::First => conditions.push("Lanes::lane() == 0".to_owned()),
-            Acting::Owner(count) => {
-                conditions.push(format!("owner_of<{count}>({}) == owner", self.indexer.wide(index)));
-            }
+            Acting::FirstOfAll => conditions.push("part == 0 && Lanes::lane() == 0".to_owned()),
+            Acting::Nobody => return,
         }
         self.out.line(match conditions.as_slice() {
             [] => line,
             conditions => format!("if ({}) {line}", conditions.join(" && ")),
         });
+    }
+}
+
+/// The local that an instruction divides every point of a stage's inner loops by, in float32.
+pub(super) fn divisor(stage: &Stage, op: &Op) -> Option<u32> {
+    let Op::Binary(Binary::Div, _, by) = op else { return None };
+    let by = stage.body.get(*by as usize)?;
+    let float = matches!(by.dtype, DType::F32 | DType::F16 | DType::BF16);
+    match by.op {
+        Op::Local(local) if float && !stage.inner.is_empty() => Some(local),
+        _ => None,
     }
 }
 

@@ -1,82 +1,137 @@
 //! One kernel as a CUDA C++ function.
 
+use douse_core::pointwise::Combine;
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_core::{Error, Result};
 use douse_program::kernel::{Access, Effect, Kernel, Op, Stage};
 use douse_program::target::Launch;
 
-use super::body::{Acting, Body, Needs, Text};
+use super::body::{self, Acting, Body, Needs, Text};
 use super::index::{Indexer, Width};
 use super::names;
 use super::row::Row;
+use super::split::{Part, Split};
 use super::strategy::{self, Lanes, Strategy};
-use super::vector::Vectors;
+use super::vector::{Vectors, is_aligned};
 
-/// A kernel's text and how it is launched.
+/// A kernel's functions, in the order in which they are launched.
 pub(super) struct EmittedKernel {
+    pub functions: Vec<EmittedFunction>,
+    /// Bytes of scratch memory.
+    pub scratch: Expr,
+}
+
+/// A function's text and how it is launched.
+pub(super) struct EmittedFunction {
     pub text: String,
     pub launch: Launch,
     /// Uses the special functions.
     pub special: bool,
 }
 
-/// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at. A guarded
-/// one does nothing where the error flag is raised.
+/// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at,
+/// `apart` those it writes and reaches in no other way. A guarded one does nothing where the error flag is raised.
 ///
 /// # Errors
 /// `Internal` for a kernel that is not well formed.
-pub(super) fn emit(kernel: &Kernel, ranges: &Ranges, private: &[u32], guarded: bool) -> Result<EmittedKernel> {
+pub(super) fn emit(
+    kernel: &Kernel,
+    ranges: &Ranges,
+    private: &[u32],
+    apart: &[u32],
+    guarded: bool,
+) -> Result<EmittedKernel> {
     let strategy = Strategy::of(kernel, ranges);
-    let mut writer = Writer {
-        kernel,
-        ranges: ranges.with_loops(&kernel.outer),
-        needs: Needs::default(),
-        out: Text::default(),
-        lanes: Lanes::Thread,
-        row: None,
-        private,
+    let writer = || {
+        let mut writer = Writer {
+            kernel,
+            ranges: ranges.with_loops(&kernel.outer),
+            needs: Needs::default(),
+            out: Text::default(),
+            lanes: Lanes::Thread,
+            row: None,
+            split: None,
+            private,
+            apart,
+        };
+        writer.out.line("{");
+        if guarded {
+            writer.out.line(if strategy.cooperates() { GUARD_OF_BLOCKS } else { GUARD });
+        }
+        writer
     };
-    writer.out.line("{");
-    if guarded {
-        writer.out.line(GUARD);
-    }
-    let (points, threads) = match &strategy {
-        Strategy::Pointwise => writer.pointwise()?,
-        Strategy::Staged(lanes) => writer.staged(*lanes)?,
-        Strategy::Ordered { parallel, owners } => writer.ordered(parallel, *owners)?,
+    let functions = match &strategy {
+        Strategy::Split(split) => {
+            let parts = split.launches(kernel);
+            let last = parts.len().saturating_sub(1);
+            let function = |(number, part): (usize, &Part)| {
+                let mut writer = writer();
+                let (blocks, threads) = writer.part(split, part)?;
+                let suffix = if number == last { String::new() } else { format!("_part_{number}") };
+                Ok(writer.finish(&suffix, blocks, threads, guarded))
+            };
+            parts.iter().enumerate().map(function).collect::<Result<Vec<_>>>()?
+        }
+        strategy => {
+            let mut writer = writer();
+            let (blocks, threads) = match strategy {
+                Strategy::Staged(lanes) => writer.staged(*lanes)?,
+                Strategy::Tiled(tiling) => writer.tiled(tiling)?,
+                Strategy::OneByOne { parallel } => writer.one_by_one(parallel)?,
+                Strategy::InOrder { parallel, columns, owners } => writer.in_order(parallel, *columns, *owners)?,
+                Strategy::Pointwise | Strategy::Split(_) => writer.pointwise()?,
+            };
+            vec![writer.finish("", blocks, threads, guarded)]
+        }
     };
-    writer.out.line("}");
-    Ok(writer.finish(points, threads, guarded))
+    let scratch = match &strategy {
+        Strategy::Split(split) => split.scratch(kernel),
+        _ => 0,
+    };
+    Ok(EmittedKernel { functions, scratch: Expr::int(scratch) })
 }
 
 /// How a function begins that does nothing where the error flag is raised.
 pub(super) const GUARD: &str = "if (flag->code != 0) return;";
+/// The same where threads wait for each other: the flag may be raised meanwhile.
+const GUARD_OF_BLOCKS: &str = "if (__syncthreads_or(flag->code != 0)) return;";
 
 pub(super) struct Writer<'a> {
     pub kernel: &'a Kernel,
     ranges: Ranges,
-    needs: Needs,
+    pub needs: Needs,
     pub out: Text,
     pub lanes: Lanes,
     /// What several stages load of the row, once it is in registers.
     pub row: Option<Row>,
-    private: &'a [u32],
+    /// How blocks share an outer point, where they do.
+    pub split: Option<Split>,
+    pub private: &'a [u32],
+    apart: &'a [u32],
 }
 
+/// So many values a lane are added up plainly: with the tree of the lanes above them that is as exact as sums in pairs.
+const SHORT: i64 = 64;
 /// Threads of a block of a kernel in which each thread works alone.
 const THREADS: u32 = 256;
 
 impl Writer<'_> {
-    fn finish(self, blocks: Expr, threads: u32, guarded: bool) -> EmittedKernel {
-        let Writer { kernel, needs, out, .. } = self;
+    fn finish(mut self, suffix: &str, blocks: Expr, threads: u32, guarded: bool) -> EmittedFunction {
+        self.out.line("}");
+        let Writer { kernel, needs, out, apart, .. } = self;
         let symbols: Vec<u32> = kernel.symbols().into_iter().collect();
-        let function = names::function(&kernel.name);
+        let function = names::function(&kernel.name) + suffix;
         let mut arguments = Vec::new();
         for (i, param) in kernel.params.iter().enumerate() {
             let constant = if param.access == Access::Read { "const " } else { "" };
-            arguments.push(format!("{constant}{} *a{i}", names::element(param.dtype).unwrap_or("void")));
+            // Not on what it reads: that may be written until the kernel has waited for the one before.
+            let restrict = if apart.contains(&(i as u32)) { "__restrict__ " } else { "" };
+            arguments.push(format!("{constant}{} *{restrict}a{i}", names::element(param.dtype).unwrap_or("void")));
         }
         arguments.extend(symbols.iter().map(|s| format!("int64 s{s}")));
+        if needs.scratch {
+            arguments.push("void *scratch".to_owned());
+        }
         if needs.flag || guarded {
             arguments.push("ErrorFlag *flag".to_owned());
         }
@@ -106,12 +161,12 @@ impl Writer<'_> {
             block: [threads, 1, 1],
             shared: 0,
             symbols,
-            scratch: false,
+            scratch: needs.scratch,
             flag: needs.flag,
             guard: guarded,
             random: needs.random,
         };
-        EmittedKernel { text, launch, special: needs.special }
+        EmittedFunction { text, launch, special: needs.special }
     }
 
     /// The writer of expressions in a stage.
@@ -121,7 +176,7 @@ impl Writer<'_> {
         Indexer { ranges }
     }
 
-    fn outer_indexer(&self) -> Indexer {
+    pub fn outer_indexer(&self) -> Indexer {
         Indexer { ranges: self.ranges.clone() }
     }
 
@@ -160,7 +215,7 @@ impl Writer<'_> {
         }
     }
 
-    fn outer_loops(&self) -> Vec<(usize, Expr)> {
+    pub fn outer_loops(&self) -> Vec<(usize, Expr)> {
         let outer = &self.kernel.outer;
         let numbers = match self.kernel.ordered {
             true => (0..outer.len()).collect(),
@@ -175,16 +230,16 @@ impl Writer<'_> {
 
     pub fn body<'b>(&'b mut self, stage: &'b Stage) -> Body<'b> {
         let indexer = self.indexer(stage);
-        Body { kernel: self.kernel, stage, indexer, needs: &mut self.needs, out: &mut self.out }
+        Body { kernel: self.kernel, stage, indexer, needs: &mut self.needs, out: &mut self.out, faults: false }
     }
 
     /// The body and effects of a stage for the points that `declare` has begun.
-    fn points(&mut self, stage: &Stage, loops: &[(usize, Expr)], vectors: &Vectors, acting: Acting) -> Result<()> {
+    pub fn points(&mut self, stage: &Stage, loops: &[(usize, Expr)], vectors: &Vectors, acting: Acting) -> Result<()> {
         let points = vectors.points();
         let (Some((last, size)), true) = (loops.last(), points > 1) else {
             let mut body = self.body(stage);
             body.instructions(vectors)?;
-            if acting == Acting::First && stores(stage) {
+            if matches!(acting, Acting::First | Acting::FirstOfAll) && loads_what_it_stores(stage) {
                 body.out.line("Lanes::sync();");
             }
             return body.effects(vectors, acting);
@@ -192,6 +247,7 @@ impl Writer<'_> {
         let loop_type = self.indexer(stage).loop_width(*last).name();
         let whole = size.as_int().is_some_and(|size| size % points == 0);
         let (kernel, row, private) = (self.kernel, self.row.clone(), self.private);
+        let late = self.late_stores(stage, loops, vectors);
         let mut body = self.body(stage);
         let count = if whole {
             points.to_string()
@@ -202,11 +258,15 @@ impl Writer<'_> {
         };
         // The index at the first point: the loop's variable is shadowed by each point's own below.
         body.out.line(format!("const {loop_type} i{last} = first;"));
+        body.uniform_instructions(vectors)?;
         for number in vectors.loads() {
             if let Some(Op::Load { param, index, .. }) = stage.body.get(*number).map(|i| &i.op) {
                 let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));
                 let value = match held {
                     Some((held, _)) => format!("held{held}[n]"),
+                    None if whole && is_aligned(index, *last, points) => {
+                        format!("load_aligned<{points}>(a{param} + {})", body.parenthesised(index))
+                    }
                     None => format!("load_vector<{points}>(a{param} + {}, {count})", body.parenthesised(index)),
                 };
                 body.out.line(format!("const auto v{number} = {value};"));
@@ -216,7 +276,7 @@ impl Writer<'_> {
             if let Some(Effect::Store { param, .. }) = stage.effects.get(*number) {
                 let dtype = kernel.params.get(*param as usize).map(|p| p.dtype);
                 let dtype = dtype.ok_or_else(|| Error::internal("a parameter is not there"))?;
-                body.out.line(format!("Vector<{}, {points}> w{number};", names::element(dtype)?));
+                body.out.line(format!("{} w{number}[{points}] = {{}};", names::register(dtype)?));
             }
         }
         body.sums(vectors, false)?;
@@ -234,18 +294,28 @@ impl Writer<'_> {
         body.out.line("}");
         body.sums(vectors, true)?;
         for number in vectors.stores() {
-            if let Some(Effect::Store { param, index, .. }) = stage.effects.get(*number) {
+            if let Some(Effect::Store { param, index, value, .. }) = stage.effects.get(*number) {
+                let dtype = kernel.params.get(*param as usize).map(|p| p.dtype);
+                let dtype = dtype.ok_or_else(|| Error::internal("a parameter is not there"))?;
+                let (rounding, element) = (body.rounding(*param, *value)?, names::element(dtype)?);
+                body.out.line(format!("const auto p{number} = pack<{}, {element}>(w{number});", rounding.name()));
                 let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));
                 if let Some((held, value)) = held {
-                    body.out.line(format!("held{held}[n] = w{number};"));
+                    body.out.line(format!("held{held}[n] = p{number};"));
                     // Nobody else would see it in memory.
                     if value.alone && private.contains(param) {
                         continue;
                     }
                 }
-                // Its registers belong to single points, and no vector's index mentions any.
+                if late.contains(number) {
+                    body.out.line(format!("late{number}[n] = p{number};"));
+                    continue;
+                }
                 let at = body.parenthesised(index);
-                body.out.line(format!("store_vector(a{param} + {at}, w{number}, {count});"));
+                body.out.line(match whole && is_aligned(index, *last, points) {
+                    true => format!("store_aligned(a{param} + {at}, p{number});"),
+                    false => format!("store_vector(a{param} + {at}, p{number}, {count});"),
+                });
             }
         }
         Ok(())
@@ -267,13 +337,14 @@ impl Writer<'_> {
         self.declare_locals()?;
         for stage in &kernel.stages {
             self.out.line("{");
-            self.points(stage, &loops, &vectors, Acting::All)?;
+            let acting = if kernel.ordered { Acting::Atomic } else { Acting::All };
+            self.points(stage, &loops, &vectors, acting)?;
             self.out.line("}");
         }
         Ok((count.ceil_div(&Expr::int(i64::from(THREADS))), THREADS))
     }
 
-    fn declare_locals(&mut self) -> Result<()> {
+    pub fn declare_locals(&mut self) -> Result<()> {
         for (number, dtype) in self.kernel.locals.iter().enumerate() {
             self.out.line(format!("{} l{number} = 0;", names::register(*dtype)?));
         }
@@ -287,25 +358,13 @@ impl Writer<'_> {
         let kernel = self.kernel;
         let count = strategy::count(&loops, 1);
         let points = self.outer_indexer().wide(&count);
-        self.out.line(format!("typedef {} Lanes;", lanes.name()));
-        self.out.line(match lanes {
-            Lanes::Thread => format!("const int64 p = blockIdx.x * {THREADS}ll + threadIdx.x;"),
-            Lanes::Warp => format!("const int64 p = blockIdx.x * {}ll + threadIdx.x / 32;", THREADS / 32),
-            Lanes::Block(_) => "const int64 p = blockIdx.x;".to_owned(),
-            // Lanes beyond the last point do its work again: every one must reach the barriers.
-            Lanes::Column(_) => {
-                format!("const int64 p = smaller<int64>(blockIdx.x * 32ll + threadIdx.x % 32, {points} - 1);")
-            }
-        });
-        if !matches!(lanes, Lanes::Column(_)) {
-            self.out.line(format!("if (p >= {points}) return;"));
-        }
+        self.point(lanes, &points, "blockIdx.x");
         self.declare(&loops, "p", 1);
         self.declare_locals()?;
         self.load_row()?;
         for (number, stage) in kernel.stages.iter().enumerate() {
             self.stage(number, stage)?;
-            if number + 1 < kernel.stages.len() && lanes != Lanes::Thread {
+            if lanes != Lanes::Thread && self.meets(number) {
                 self.out.line("Lanes::sync();");
             }
         }
@@ -317,11 +376,53 @@ impl Writer<'_> {
         })
     }
 
+    /// Declares `p`, the number of the outer point that lanes of a block have.
+    pub fn point(&mut self, lanes: Lanes, points: &str, block: &str) {
+        self.out.line(format!("typedef {} Lanes;", lanes.name()));
+        self.out.line(match lanes {
+            Lanes::Thread => format!("const int64 p = {block} * {THREADS}ll + threadIdx.x;"),
+            Lanes::Warp => format!("const int64 p = {block} * {}ll + threadIdx.x / 32;", THREADS / 32),
+            Lanes::Block(_) => format!("const int64 p = {block};"),
+            // Lanes beyond the last point do its work again: every one must reach the barriers.
+            Lanes::Column(_) => {
+                format!("const int64 p = smaller<int64>({block} * 32ll + threadIdx.x % 32, {points} - 1);")
+            }
+        });
+        if !matches!(lanes, Lanes::Column(_)) {
+            self.out.line(format!("if (p >= {points}) return;"));
+        }
+    }
+
+    /// Whether stages after this one touch memory that the stages up to it have written, so that lanes have to wait for each other.
+    fn meets(&self, number: usize) -> bool {
+        let held = |stage: &Stage, param: u32, index: &Expr| {
+            let row = self.row.as_ref().filter(|row| row.is_for(stage));
+            row.and_then(|row| row.held(param, index)).map(|(_, value)| value)
+        };
+        let written = |stage: &Stage| -> Vec<u32> {
+            let effects = stage.effects.iter().flat_map(strategy::destinations);
+            let kept = |param: u32, index: &Expr| {
+                held(stage, param, index).is_some_and(|value| value.alone && self.private.contains(&param))
+            };
+            effects.filter(|(param, index)| !kept(*param, index)).map(|(param, _)| param).collect()
+        };
+        let (before, after) = self.kernel.stages.split_at((number + 1).min(self.kernel.stages.len()));
+        let before: Vec<u32> = before.iter().flat_map(written).collect();
+        after.iter().any(|stage| {
+            let loads = stage.body.iter().any(|inst| match &inst.op {
+                Op::Load { param, index, .. } => before.contains(param) && held(stage, *param, index).is_none(),
+                _ => false,
+            });
+            loads || written(stage).iter().any(|param| before.contains(param))
+        })
+    }
+
     /// One stage at one outer point, shared among lanes.
-    fn stage(&mut self, number: usize, stage: &Stage) -> Result<()> {
+    pub fn stage(&mut self, number: usize, stage: &Stage) -> Result<()> {
         self.out.line("{");
         self.out.line(format!("// stage {number}"));
         self.accumulators(stage)?;
+        self.divisors(stage)?;
         let inner = self.inner_loops(stage);
         if stage.inner.is_empty() {
             let acting = if self.lanes == Lanes::Thread { Acting::All } else { Acting::First };
@@ -336,6 +437,8 @@ impl Writer<'_> {
                 Some((last, size)) => Vectors::along(self.kernel, stage, *last, size, self.lanes.count()),
                 None => Vectors::none(),
             };
+            let late = self.late_stores(stage, &inner, &vectors);
+            self.declare_late(stage, &vectors, &late)?;
             match self.row.as_ref().filter(|row| row.is_for(stage)).map(|row| row.steps) {
                 Some(steps) => self.begin_step(stage, &inner, &vectors, steps),
                 None => {
@@ -343,26 +446,46 @@ impl Writer<'_> {
                     let indexer = self.indexer(stage);
                     // The last step of the loop goes beyond the count.
                     let width = indexer.width(&(&count + self.lanes.count())).name();
-                    let count = indexer.write(&count);
-                    self.out.line(format!("for ({width} q = Lanes::lane(); q < {count}; q += Lanes::COUNT) {{"));
+                    let count_text = indexer.write(&count);
+                    self.out.line(match &self.split {
+                        None => format!("for ({width} q = Lanes::lane(); q < {count_text}; q += Lanes::COUNT) {{"),
+                        Some(split) => {
+                            let share = indexer.write(&count.ceil_div(&Expr::int(split.parts)));
+                            let end = format!("smaller<{width}>({count_text}, ({width})(part + 1) * {share})");
+                            format!("for ({width} q = ({width})part * {share} + Lanes::lane(), end = {end}; q < end; q += Lanes::COUNT) {{")
+                        }
+                    });
                     self.declare(&inner, "q", vectors.points());
                 }
             }
             self.points(stage, &inner, &vectors, Acting::All)?;
             self.out.line("}");
-            self.locals(stage, true)?;
+            self.store_late(stage, &inner, &vectors, &late);
+            match self.split.clone() {
+                None => self.locals(stage, true)?,
+                Some(split) => self.keep_parts(stage, &split),
+            }
         }
         self.out.line("}");
         Ok(())
     }
 
     /// Declares what reductions accumulate in.
-    fn accumulators(&mut self, stage: &Stage) -> Result<()> {
+    pub fn accumulators(&mut self, stage: &Stage) -> Result<()> {
+        let parts = self.split.as_ref().map_or(1, |split| split.parts);
+        let share = Expr::product(&stage.inner).ceil_div(&Expr::int(self.lanes.count() * parts));
+        let short = self.indexer(stage).ranges.max(&share).is_some_and(|most| most <= SHORT);
         for effect in &stage.effects {
             let (local, class) = match effect {
                 Effect::Reduce { op, value, local } => {
                     let dtype = self.body(stage).dtype(*value)?;
-                    (local, names::combine(*op, dtype, false)?)
+                    (
+                        local,
+                        match op {
+                            Combine::Sum if short && names::register(dtype)? == "float" => "PlainSum<float>".to_owned(),
+                            op => names::combine(*op, dtype, false)?,
+                        },
+                    )
                 }
                 Effect::ArgReduce { max, value, local, .. } => {
                     let dtype = self.body(stage).dtype(*value)?;
@@ -376,12 +499,23 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Declares what a stage divides all of its points by.
+    fn divisors(&mut self, stage: &Stage) -> Result<()> {
+        let mut locals: Vec<u32> = stage.body.iter().filter_map(|inst| body::divisor(stage, &inst.op)).collect();
+        locals.sort_unstable();
+        locals.dedup();
+        for local in locals {
+            self.out.line(format!("const Divisor divisor{local}(l{local});"));
+        }
+        Ok(())
+    }
+
     /// Gives locals what was accumulated; `across`: over all lanes.
-    fn locals(&mut self, stage: &Stage, across: bool) -> Result<()> {
+    pub fn locals(&mut self, stage: &Stage, across: bool) -> Result<()> {
         for effect in &stage.effects {
             let (Effect::Reduce { local, .. } | Effect::ArgReduce { local, .. }) = effect else { continue };
             let total = match across {
-                true => format!("Across<Reduce{local}, Lanes>::reduce(sum{local})"),
+                true => format!("Across<Reduce{local}, Lanes>::reduce<{local}>(sum{local})"),
                 false => format!("sum{local}"),
             };
             match effect {
@@ -400,46 +534,13 @@ impl Writer<'_> {
         }
         Ok(())
     }
-
-    /// In order: a thread a point of the parallel loops and a share of the elements, which takes the other loops one by one.
-    fn ordered(&mut self, parallel: &[usize], owners: u32) -> Result<(Expr, u32)> {
-        const THREADS: u32 = 128;
-        let (apart, in_order): (Vec<_>, Vec<_>) =
-            self.outer_loops().into_iter().partition(|(number, _)| parallel.contains(number));
-        let (count, steps) = (strategy::count(&apart, 1), strategy::count(&in_order, 1));
-        let all = &count * i64::from(owners);
-        let indexer = self.outer_indexer();
-        self.out.line("typedef ThreadLanes Lanes;");
-        self.out.line(format!("const int64 thread = blockIdx.x * {THREADS}ll + threadIdx.x;"));
-        self.out.line(format!("if (thread >= {}) return;", indexer.wide(&all)));
-        let acting = if owners > 1 {
-            self.out.line(format!("const uint32 owner = (uint32)(thread / {});", indexer.wide(&count)));
-            self.out.line(format!("const int64 p = thread % {};", indexer.wide(&count)));
-            Acting::Owner(owners)
-        } else {
-            self.out.line("const int64 p = thread;");
-            Acting::All
-        };
-        self.declare(&apart, "p", 1);
-        let step_type = indexer.width(&steps).name();
-        self.out.line(format!("for ({step_type} step = 0; step < {}; ++step) {{", indexer.write(&steps)));
-        self.declare(&in_order, "step", 1);
-        self.declare_locals()?;
-        let kernel = self.kernel;
-        for (number, stage) in kernel.stages.iter().enumerate() {
-            match acting {
-                Acting::Owner(_) => self.points(stage, &[], &Vectors::none(), acting)?,
-                _ => self.stage(number, stage)?,
-            }
-        }
-        self.out.line("}");
-        Ok((all.ceil_div(&Expr::int(i64::from(THREADS))), THREADS))
-    }
 }
 
-/// Whether a stage changes memory.
-fn stores(stage: &Stage) -> bool {
-    stage.effects.iter().any(|e| matches!(e, Effect::Store { .. } | Effect::Update { .. }))
+/// Whether a stage loads from a parameter that it stores to.
+fn loads_what_it_stores(stage: &Stage) -> bool {
+    let stored: Vec<u32> =
+        stage.effects.iter().filter_map(|e| strategy::destination(e).map(|(param, _)| param)).collect();
+    stage.body.iter().any(|inst| matches!(&inst.op, Op::Load { param, .. } if stored.contains(param)))
 }
 
 /// A loop's variable.

@@ -11,22 +11,28 @@ mod index;
 mod kernel;
 mod library;
 mod names;
+mod ordered;
 mod overlap;
 mod private;
+mod registers;
 mod row;
 mod scan;
 mod service;
+mod split;
 mod strategy;
+mod tile;
 mod vector;
 
 use std::collections::BTreeSet;
 
 use douse_core::Result;
+use douse_core::sym::Expr;
 use douse_program::bounds;
 use douse_program::plan::{Plan, Step};
-use douse_program::target::{FunctionName, Launch, LibraryLaunches};
+use douse_program::target::{FunctionName, KernelLaunches, Launch, LibraryLaunches};
 use douse_program::uses::each_step;
 use guard::Guards;
+use kernel::EmittedFunction;
 
 /// Options of NVRTC that the code needs.
 pub const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false"];
@@ -48,8 +54,8 @@ const FUNCTIONS: usize = 16;
 pub struct Emitted {
     /// Source texts, each a module of its own.
     pub modules: Vec<String>,
-    /// How each of the plan's kernels is launched; `None` for those that are epilogues alone.
-    pub kernels: Vec<Option<Launch>>,
+    /// How each of the plan's kernels is launched; without launches, those that are epilogues alone.
+    pub kernels: Vec<KernelLaunches>,
     /// How each library step is run, in the order of [`douse_program::target::library_steps`].
     pub library: Vec<LibraryLaunches>,
     /// See [`CudaTarget`](douse_program::target::CudaTarget) for these.
@@ -115,17 +121,21 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     let ranges = bounds::ranges(plan);
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
-    let (private, guards) = (private::params(plan), Guards::of(plan));
+    let (private, apart, guards) = (private::params(plan), private::apart(plan), Guards::of(plan));
     let launched = launched(plan);
     for (number, kernel) in plan.kernels.iter().enumerate() {
         if !launched.contains(&number) {
-            kernels.push(None);
+            kernels.push(KernelLaunches { launches: vec![], scratch: Expr::int(0) });
             continue;
         }
         let private = private.get(number).map_or(&[][..], Vec::as_slice);
-        let emitted = kernel::emit(kernel, &ranges, private, guards.kernel(number))?;
-        let module = modules.add(Function { text: emitted.text, special: emitted.special, templates: &[] });
-        kernels.push(Some(Launch { module, ..emitted.launch }));
+        let apart = apart.get(number).map_or(&[][..], Vec::as_slice);
+        let emitted = kernel::emit(kernel, &ranges, private, apart, guards.kernel(number))?;
+        let launches = emitted.functions.into_iter().map(|EmittedFunction { text, special, launch }| {
+            let module = modules.add(Function { text, special, templates: &[] });
+            Launch { module, ..launch }
+        });
+        kernels.push(KernelLaunches { launches: launches.collect(), scratch: emitted.scratch });
     }
     let library = library::emit(plan, &ranges, arch, &guards, &mut modules)?;
     let copy = service::copy(&mut modules);

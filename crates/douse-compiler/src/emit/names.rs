@@ -98,6 +98,11 @@ pub(super) fn combine(op: Combine, dtype: DType, scan: bool) -> Result<String> {
     Ok(format!("{name}<{}>", register(dtype)?))
 }
 
+/// The class that combines values one by one, each time rounded to the element.
+pub(super) fn one_by_one(op: Combine, dtype: DType) -> Result<String> {
+    Ok(combine(op, dtype, true)?.replace("ScanSum", "PlainSum"))
+}
+
 /// A function's name: letters, digits and underscores, apart from every name of the prelude.
 pub(super) fn function(name: &str) -> String {
     let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();

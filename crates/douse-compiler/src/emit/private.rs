@@ -1,5 +1,6 @@
-//! Which buffers only one kernel touches: what it keeps in registers it need not store there.
+//! Which buffers only one kernel touches: what it keeps in registers it need not store there. And which it writes and reaches in no other way.
 
+use douse_program::kernel::Access;
 use douse_program::plan::{BufferId, BufferKind, Plan, Step};
 use douse_program::uses;
 
@@ -24,4 +25,22 @@ pub(super) fn params(plan: &Plan) -> Vec<Vec<u32>> {
         }
     }
     params
+}
+
+/// For each kernel the written parameters whose buffers no step gives it a second time: other loads need not wait for stores to them.
+pub(super) fn apart(plan: &Plan) -> Vec<Vec<u32>> {
+    let written = |kernel: usize| -> Vec<u32> {
+        let params = plan.kernels.get(kernel).map_or(&[][..], |kernel| kernel.params.as_slice());
+        (0u32..).zip(params).filter(|(_, param)| param.access != Access::Read).map(|(number, _)| number).collect()
+    };
+    let mut apart: Vec<Vec<u32>> = (0..plan.kernels.len()).map(written).collect();
+    uses::each_step(&plan.steps, &mut |step| {
+        if let Step::Kernel { kernel, args } = step
+            && let Some(apart) = apart.get_mut(*kernel as usize)
+        {
+            let once = |arg: &BufferId| args.iter().filter(|other| *other == arg).count() == 1;
+            apart.retain(|param| args.get(*param as usize).is_some_and(once));
+        }
+    });
+    apart
 }

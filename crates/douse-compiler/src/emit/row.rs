@@ -1,14 +1,14 @@
 //! Rows in registers: what several stages load of a row is loaded once, before the first of them, and what one stage stores and a later one loads
 //! stays there.
 
-use douse_core::sym::Expr;
+use douse_core::sym::{Expr, Symbol};
 use douse_core::{Error, Result};
 use douse_program::kernel::{Access, Effect, Kernel, Op, Stage};
 
 use super::kernel::Writer;
 use super::names;
 use super::strategy::{self, Lanes};
-use super::vector::Vectors;
+use super::vector::{Vectors, is_aligned};
 
 /// The row of an outer point: the points of the inner loops that several stages share.
 #[derive(Clone, Debug)]
@@ -36,6 +36,11 @@ pub(super) struct Held {
 /// Registers of 32 bits that a row may take in a lane.
 const REGISTERS: i64 = 64;
 const STEPS: i64 = 8;
+
+/// The threads of a large block have few registers each.
+fn most_registers(lanes: Lanes) -> i64 {
+    REGISTERS.min(65536 / lanes.count() - 24)
+}
 
 impl Row {
     /// The row of a kernel whose lanes share inner loops; `None` where it would not fit, or no two stages load the same.
@@ -68,6 +73,10 @@ impl Row {
                 let Some(Op::Load { param, index, .. }) = stage.body.get(*number).map(|inst| &inst.op) else {
                     continue;
                 };
+                // It depends on registers of its stage.
+                if index.mentions(|symbol| matches!(symbol, Symbol::Value(_))) {
+                    continue;
+                }
                 Accesses::of(&mut accesses, *param, index).loads += 1;
             }
             for number in vectors.stores() {
@@ -88,7 +97,7 @@ impl Row {
             let alone = touches(kernel, param) == loads + stores;
             row.values.push(Held { param, index, made, alone });
         }
-        (!row.values.is_empty() && row.steps <= STEPS && registers <= REGISTERS).then_some(row)
+        (!row.values.is_empty() && row.steps <= STEPS && registers <= most_registers(lanes)).then_some(row)
     }
 
     /// Whether a stage goes over the row.
@@ -142,11 +151,14 @@ fn touches(kernel: &Kernel, param: u32) -> usize {
 impl Writer<'_> {
     /// Begins a step of the loop over the row, which is written out.
     pub fn begin_step(&mut self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors, steps: i64) {
-        let count = self.indexer(stage).write(&strategy::count(inner, vectors.points()));
+        let all = strategy::count(inner, vectors.points());
+        let count = self.indexer(stage).write(&all);
         self.out.line("#pragma unroll");
         self.out.line(format!("for (int n = 0; n < {steps}; ++n) {{"));
         self.out.line("const int q = Lanes::lane() + n * Lanes::COUNT;");
-        self.out.line(format!("if (q >= {count}) break;"));
+        if all.as_int() != Some(steps * self.lanes.count()) {
+            self.out.line(format!("if (q >= {count}) break;"));
+        }
         self.declare(inner, "q", vectors.points());
     }
 
@@ -171,10 +183,56 @@ impl Writer<'_> {
         let count = format!("(int)smaller<int64>({points}, {} - first)", indexer.write(size));
         for (held, value) in row.values.iter().enumerate().filter(|(_, value)| !value.made) {
             let (param, at) = (value.param, indexer.write(&value.index));
-            self.out.line(format!("held{held}[n] = load_vector<{points}>(a{param} + ({at}), {count});"));
+            let whole = size.as_int().is_some_and(|size| size % points == 0);
+            self.out.line(match whole && is_aligned(&value.index, *last, points) {
+                true => format!("held{held}[n] = load_aligned<{points}>(a{param} + ({at}));"),
+                false => format!("held{held}[n] = load_vector<{points}>(a{param} + ({at}), {count});"),
+            });
         }
         self.out.line("}");
         self.row = Some(row);
         Ok(())
+    }
+
+    /// The vectors that a stage over the row stores when all of its steps are done: no later step's loads wait for them.
+    pub fn late_stores(&self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors) -> Vec<usize> {
+        let Some(row) = self.row.as_ref().filter(|row| row.is_for(stage) && row.steps > 1) else { return vec![] };
+        let Some((last, size)) = inner.last() else { return vec![] };
+        let points = vectors.points();
+        let whole = size.as_int().is_some_and(|size| size % points == 0);
+        let late = |number: &usize| match stage.effects.get(*number) {
+            Some(Effect::Store { param, index, .. }) => {
+                let kept = row.held(*param, index).is_some_and(|(_, held)| held.alone && self.private.contains(param));
+                !kept && !strategy::registers(index) && is_aligned(index, *last, points)
+            }
+            _ => false,
+        };
+        if whole { vectors.stores().iter().copied().filter(late).collect() } else { vec![] }
+    }
+
+    pub fn declare_late(&mut self, stage: &Stage, vectors: &Vectors, late: &[usize]) -> Result<()> {
+        let steps = self.row.as_ref().map_or(1, |row| row.steps);
+        for number in late {
+            let Some(Effect::Store { param, .. }) = stage.effects.get(*number) else { continue };
+            let element = names::element(self.body(stage).param(*param)?)?;
+            self.out.line(format!("Vector<{element}, {}> late{number}[{steps}];", vectors.points()));
+        }
+        Ok(())
+    }
+
+    pub fn store_late(&mut self, stage: &Stage, inner: &[(usize, Expr)], vectors: &Vectors, late: &[usize]) {
+        let (Some(steps), Some((last, _)), false) =
+            (self.row.as_ref().map(|row| row.steps), inner.last(), late.is_empty())
+        else {
+            return;
+        };
+        self.begin_step(stage, inner, vectors, steps);
+        let indexer = self.indexer(stage);
+        self.out.line(format!("const {} i{last} = first;", indexer.loop_width(*last).name()));
+        for number in late {
+            let Some(Effect::Store { param, index, .. }) = stage.effects.get(*number) else { continue };
+            self.out.line(format!("store_aligned(a{param} + ({}), late{number}[n]);", indexer.write(index)));
+        }
+        self.out.line("}");
     }
 }

@@ -1,9 +1,13 @@
 //! How the points of a kernel are shared among threads.
 
+use douse_core::DType;
+use douse_core::pointwise::Combine;
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_program::kernel::{Effect, Kernel, Op, Stage};
 
 use super::kernel::variable;
+use super::split::Split;
+use super::tile::Tiling;
 
 /// The threads that share the inner loops of one outer point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,32 +42,49 @@ impl Lanes {
 pub(super) enum Strategy {
     /// A thread takes a few outer points.
     Pointwise,
+    /// A block takes a tile of them.
+    Tiled(Tiling),
     Staged(Lanes),
-    /// Sequential but for the outer loops `parallel`, whose points never write one element. With more than one owner, as many threads
-    /// walk the same points, and each makes the changes of its share of the elements.
-    Ordered {
+    /// Several blocks share an outer point.
+    Split(Split),
+    /// Sequential but for the outer loops `parallel`, whose points never write one element: a thread each.
+    OneByOne {
         parallel: Vec<usize>,
+    },
+    /// The same with a warp each, whose lanes take 32 points of the other loops at once and change elements in order. A block has so many
+    /// `columns`, which are neighbours; of several `owners`, which see all points, each makes the changes of its share of the elements.
+    InOrder {
+        parallel: Vec<usize>,
+        columns: u32,
         owners: u32,
     },
 }
 
 /// Inner loops of so few points are one thread's.
 const FEW: i64 = 16;
-/// ... and of so few, one warp's, where there are enough outer points to fill the device.
-const SOME: i64 = 1024;
+/// So many each lane takes where there are enough outer points to fill the device: in 32 registers, and what lanes do together is little beside.
+const SHARE: i64 = 32;
 const MANY_ROWS: i64 = 512;
 /// Where threads of consecutive outer points read consecutive elements, this many fill the device.
 const MANY_COLUMNS: i64 = 8192;
 /// Threads that fill the device, and outer points from which warps that share 32 of them are enough blocks.
 const THREADS: i64 = 1 << 18;
 const SHARED_COLUMNS: i64 = 1024;
-/// Rows this long get the largest block.
-const LONG: i64 = 16384;
-/// Threads that an ordered kernel should have.
-const OWNERS: i64 = 8192;
-const MOST_OWNERS: i64 = 1024;
+/// Warps that an ordered kernel should have.
+const WARPS: i64 = 1024;
+const MOST_OWNERS: i64 = 64;
+/// Warps of its blocks: 8 neighbours use most of what memory gives at once.
+const COLUMNS: i64 = 8;
 
 impl Strategy {
+    /// Whether threads wait for each other.
+    pub fn cooperates(&self) -> bool {
+        match self {
+            Strategy::Pointwise | Strategy::Staged(Lanes::Thread) | Strategy::OneByOne { .. } => false,
+            Strategy::Tiled(_) | Strategy::Staged(_) | Strategy::Split(_) | Strategy::InOrder { .. } => true,
+        }
+    }
+
     pub fn of(kernel: &Kernel, ranges: &Ranges) -> Strategy {
         if kernel.ordered {
             let ranges = ranges.with_loops(&kernel.outer);
@@ -71,12 +92,15 @@ impl Strategy {
             let points = Expr::product(parallel.iter().filter_map(|k| kernel.outer.get(*k)));
             let steps = (0..kernel.outer.len()).filter(|k| !parallel.contains(k));
             let steps = Expr::product(steps.filter_map(|k| kernel.outer.get(k)));
-            let owners = match points.as_int() {
-                _ if !shareable(kernel) || ranges.max(&steps).is_some_and(|most| most <= FEW) => 1,
-                Some(points) => (OWNERS / points.max(1)).clamp(1, MOST_OWNERS),
-                None => 16,
-            };
-            return Strategy::Ordered { parallel, owners: owners as u32 };
+            if !shareable(kernel) || ranges.max(&steps).is_some_and(|most| most <= FEW) {
+                return Strategy::OneByOne { parallel };
+            }
+            if commutes(kernel) {
+                return Strategy::Pointwise;
+            }
+            let points = points.as_int().unwrap_or(WARPS).max(1);
+            let columns = (points.min(COLUMNS) as u64).next_power_of_two() as u32;
+            return Strategy::InOrder { parallel, columns, owners: (WARPS / points).clamp(1, MOST_OWNERS) as u32 };
         }
         if let [stage] = kernel.stages.as_slice() {
             let accumulates = stage.effects.iter().any(|e| {
@@ -86,10 +110,11 @@ impl Strategy {
                 )
             });
             if stage.inner.is_empty() && !accumulates {
-                return Strategy::Pointwise;
+                return Tiling::of(kernel, stage).map_or(Strategy::Pointwise, Strategy::Tiled);
             }
         }
-        Strategy::Staged(lanes(kernel, ranges))
+        let lanes = lanes(kernel, ranges);
+        Split::of(kernel, ranges, lanes).map_or(Strategy::Staged(lanes), Strategy::Split)
     }
 }
 
@@ -106,20 +131,24 @@ fn lanes(kernel: &Kernel, ranges: &Ranges) -> Lanes {
     let by_columns = by_columns(kernel);
     match longest {
         Some(longest) if longest <= FEW => Lanes::Thread,
-        Some(longest) if by_columns && !kernel.stages.iter().any(scans) && most_rows >= SHARED_COLUMNS => {
+        Some(longest) if by_columns && most_rows >= SHARED_COLUMNS => {
             match (THREADS / most_rows).min(longest / 8).clamp(1, 16) {
                 1 => Lanes::Thread,
                 lanes => Lanes::Column(1 << lanes.ilog2()),
             }
         }
+        Some(longest) if by_columns && most_rows >= FEW && longest >= THREADS / 8 => Lanes::Column(8),
         Some(longest) if by_columns && (most_rows >= MANY_COLUMNS || longest <= 4 * FEW) => Lanes::Thread,
         None if by_columns && rows >= MANY_COLUMNS => Lanes::Thread,
-        Some(longest) if longest <= SOME && most_rows >= MANY_ROWS => Lanes::Warp,
-        Some(longest) if longest <= 64 => Lanes::Warp,
-        Some(longest) if longest <= 256 => Lanes::Block(128),
-        Some(longest) if longest >= LONG => Lanes::Block(1024),
+        Some(longest) => {
+            let share = if most_rows >= MANY_ROWS { SHARE } else { FEW / 2 };
+            match ((longest / share) as u64).next_power_of_two() {
+                ..=32 => Lanes::Warp,
+                lanes => Lanes::Block(lanes.min(1024) as u32),
+            }
+        }
         None if most_rows < MANY_ROWS => Lanes::Block(1024),
-        _ => Lanes::Block(256),
+        None => Lanes::Block(256),
     }
 }
 
@@ -138,7 +167,7 @@ fn by_columns(kernel: &Kernel) -> bool {
     columns > 0 && rows == 0
 }
 
-fn runs_along(index: &Expr, number: usize) -> bool {
+pub(super) fn runs_along(index: &Expr, number: usize) -> bool {
     index.affine(variable(number)).is_some_and(|(step, _)| step.is_int(1))
 }
 
@@ -203,8 +232,31 @@ fn shareable(kernel: &Kernel) -> bool {
     stage.inner.is_empty() && effects && !loads_written
 }
 
+/// Whether the changes that an ordered kernel makes come to the same bits in any order, and there are atomic operations for them.
+fn commutes(kernel: &Kernel) -> bool {
+    let commutes = |effect: &Effect| match effect {
+        Effect::Update { op: Some(op), param, .. } => match kernel.params.get(*param as usize).map(|p| p.dtype) {
+            Some(DType::I32 | DType::I64) => matches!(op, Combine::Sum | Combine::Min | Combine::Max),
+            Some(DType::F32 | DType::F64) => matches!(op, Combine::Min | Combine::Max),
+            _ => false,
+        },
+        Effect::Assert { .. } => true,
+        _ => false,
+    };
+    kernel.stages.iter().flat_map(|stage| &stage.effects).all(commutes)
+}
+
+/// The elements that an effect changes.
+pub(super) fn destinations(effect: &Effect) -> Vec<(u32, &Expr)> {
+    let second = match effect {
+        Effect::ArgScan { param_position, index, .. } => Some((*param_position, index)),
+        _ => None,
+    };
+    destination(effect).into_iter().chain(second).collect()
+}
+
 /// The element that an effect changes.
-fn destination(effect: &Effect) -> Option<(u32, &Expr)> {
+pub(super) fn destination(effect: &Effect) -> Option<(u32, &Expr)> {
     match effect {
         Effect::Store { param, index, .. }
         | Effect::Update { param, index, .. }
@@ -241,7 +293,7 @@ fn parallel_loops(kernel: &Kernel, ranges: &Ranges) -> Vec<usize> {
     (0..kernel.outer.len()).filter(|number| apart(*number)).collect()
 }
 
-fn registers(index: &Expr) -> bool {
+pub(super) fn registers(index: &Expr) -> bool {
     index.mentions(|s| matches!(s, Symbol::Value(_)))
 }
 

@@ -5,6 +5,7 @@ use douse_core::sym::{Expr, Symbol};
 use douse_program::kernel::{Effect, Kernel, Op, Stage};
 
 use super::body::is_special;
+use super::registers;
 
 /// The accesses that run along the last loop with stride 1, and how many points a thread takes of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,10 @@ pub(super) struct Vectors {
     loads: Vec<usize>,
     /// Effects that store.
     stores: Vec<usize>,
+    /// Instructions whose results are the same at all points of the last loop.
+    uniform: Vec<bool>,
+    /// The loop that a scan goes along.
+    last: Option<usize>,
 }
 
 /// Bytes of the widest access.
@@ -32,7 +37,12 @@ impl Vectors {
 
     /// The vectors along a loop of this size, whose points so many threads share.
     pub fn along(kernel: &Kernel, stage: &Stage, last: usize, size: &Expr, threads: i64) -> Vectors {
-        let contiguous = |index: &Expr| is_contiguous(index, last);
+        let uniform = registers::uniform(stage, last);
+        let varies = |s| matches!(s, Symbol::Value(r) if uniform.get(r as usize) != Some(&true));
+        let contiguous = |index: &Expr| {
+            let affine = index.affine(Symbol::Loop(last as u32));
+            affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(varies))
+        };
         let dtype = |param: u32| kernel.params.get(param as usize).map_or(DType::F64, |p| p.dtype);
         let mut vectors = Vectors::default();
         let mut least = BYTES;
@@ -68,12 +78,48 @@ impl Vectors {
         };
         // A short loop would leave threads idle, and one that does not divide most of a thread.
         if let Some(size) = size.as_int() {
-            let wasteful = |width: i64| size < threads * width || size % width != 0 && size < 4 * width;
+            let all = if stage.inner.is_empty() { None } else { Expr::product(&stage.inner).as_int() };
+            let all = all.unwrap_or(size);
+            let wasteful = |width: i64| all < threads * width || size % width != 0 && size < 4 * width;
             while vectors.width > 1 && wasteful(i64::from(vectors.width)) {
                 vectors.width /= 2;
             }
         }
-        if vectors.width <= 1 { Vectors::none() } else { vectors }
+        if vectors.width <= 1 {
+            return Vectors::none();
+        }
+        vectors.uniform = uniform;
+        vectors
+    }
+
+    /// The neighbouring points that each lane takes of a loop that is scanned; only loads are vectors.
+    pub fn of_scan(kernel: &Kernel, stage: &Stage, last: usize, size: &Expr, lanes: i64) -> Vectors {
+        let widest = stage.body.iter().map(|inst| inst.dtype.size()).max().unwrap_or(1) as u32;
+        let most = if stage.body.len() >= LONG { 2 } else { (2 * BYTES / widest.max(2)).min(POINTS) };
+        let share = size.as_int().map_or(i64::from(most), |size| size / lanes);
+        let width = i64::from(most).min((share.max(1) as u64).next_power_of_two() as i64) as u32;
+        if width <= 1 {
+            return Vectors::none();
+        }
+        let uniform = registers::uniform(stage, last);
+        let mut vectors = Vectors { width, uniform, last: Some(last), ..Vectors::default() };
+        for (number, inst) in stage.body.iter().enumerate() {
+            if let Op::Load { param, index, guard: None } = &inst.op
+                && vectors.runs(index)
+                && kernel.params.get(*param as usize).is_some()
+            {
+                vectors.loads.push(number);
+            }
+        }
+        vectors
+    }
+
+    /// Whether an index counts the points of the loop that a scan goes along, and is known where the vector begins.
+    pub fn runs(&self, index: &Expr) -> bool {
+        let Some(last) = self.last else { return false };
+        let varies = |s| matches!(s, Symbol::Value(r) if self.uniform.get(r as usize) != Some(&true));
+        let affine = index.affine(Symbol::Loop(last as u32));
+        affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(varies))
     }
 
     /// Those of a run of points along the dimension `along`, if there is one, that hold a product's result, parameter `result`.
@@ -89,7 +135,7 @@ impl Vectors {
             _ => false,
         });
         let (loads, stores) = (loads.map(|(n, _)| n).collect(), stores.map(|(n, _)| n).collect());
-        Vectors { width: 1, loads, stores }
+        Vectors { width: 1, loads, stores, ..Vectors::default() }
     }
 
     pub fn points(&self) -> i64 {
@@ -106,6 +152,11 @@ impl Vectors {
         self.stores.contains(&effect).then(|| format!("w{effect}"))
     }
 
+    /// Whether an instruction is written once for all points of a vector, before its loads.
+    pub fn is_uniform(&self, instruction: usize) -> bool {
+        self.uniform.get(instruction) == Some(&true)
+    }
+
     pub fn loads(&self) -> &[usize] {
         &self.loads
     }
@@ -119,4 +170,11 @@ impl Vectors {
 fn is_contiguous(index: &Expr, number: usize) -> bool {
     let affine = index.affine(Symbol::Loop(number as u32));
     affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(|s| matches!(s, Symbol::Value(_))))
+}
+
+/// Whether an index stands at a multiple of `points` wherever the loop's variable does.
+pub(super) fn is_aligned(index: &Expr, number: usize, points: i64) -> bool {
+    let rest = index.substitute(&|s| (s == Symbol::Loop(number as u32)).then(|| Expr::int(0)));
+    let multiple = |expr: &Expr| expr.modulo(&Expr::int(points)).is_int(0);
+    rest.constant() % points == 0 && rest.terms().iter().all(|term| multiple(&term.to_expr()))
 }

@@ -103,6 +103,13 @@ inline unsigned __ballot_sync(unsigned mask, int set) {
     if (mask >> lane & 1 && all[lane]) bits |= 1u << lane;
   return bits;
 }
+template <class T> inline unsigned __match_any_sync(unsigned mask, T value) {
+  auto all = soft_exchange(mask, value);
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if (mask >> lane & 1 && all[lane] == value) bits |= 1u << lane;
+  return bits;
+}
 inline int __any_sync(unsigned mask, int set) { return __ballot_sync(mask, set) != 0; }
 inline int __all_sync(unsigned mask, int set) { return __ballot_sync(mask, set) == mask; }
 inline int __syncthreads_or(int set) {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use douse_core::sym::{Cond, Expr};
-use douse_core::{Error, Result, Scalar};
+use douse_core::{DType, Error, Result, Scalar};
 use douse_cpu::executor::number;
 use douse_cuda::{Function, FunctionAttribute, Module, Overlap};
 use douse_program::kernel::Access;
@@ -20,13 +20,9 @@ use super::executor::inline;
 #[derive(Debug)]
 pub(super) enum Action {
     Segment(Segment),
-    /// Reads the one element of a buffer.
-    Read {
-        buffer: BufferId,
-        symbol: u32,
-    },
-    /// Reads the int64 at the start of the scratch memory, which the segment before has left there.
-    Count {
+    /// Waits for what the segment before [tells](Op::Tell).
+    Told {
+        dtype: DType,
         symbol: u32,
     },
     Set {
@@ -66,6 +62,8 @@ pub(super) enum Op {
     Upload,
     /// Brings the error flag and outputs back.
     Download,
+    /// Brings a number back, as the last of its segment.
+    Tell(Source),
     Launches {
         launches: Vec<Launched>,
         /// Bytes of scratch memory that they share.
@@ -90,6 +88,15 @@ pub(super) enum Op {
         predicate: BufferId,
         body: Vec<Op>,
     },
+}
+
+/// Where a number lies that the host reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// The one element of a buffer.
+    Buffer(BufferId),
+    /// The int64 at the start of the scratch memory.
+    Scratch,
 }
 
 /// A launch with its function and the buffers it takes.
@@ -170,7 +177,7 @@ fn all_ops<'a>(actions: &'a [Action], visit: &mut dyn FnMut(&'a Op)) {
             Action::Segment(segment) => each_op(&segment.ops, visit),
             Action::If { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|a| all_ops(a, visit)),
             Action::While { test, body, .. } => [test, body].into_iter().for_each(|a| all_ops(a, visit)),
-            Action::Read { .. } | Action::Count { .. } | Action::Set { .. } | Action::Require { .. } => {}
+            Action::Told { .. } | Action::Set { .. } | Action::Require { .. } => {}
         }
     }
 }
@@ -181,7 +188,7 @@ fn each_op<'a>(ops: &'a [Op], visit: &mut dyn FnMut(&'a Op)) {
         match op {
             Op::If { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|ops| each_op(ops, visit)),
             Op::While { test, body, .. } => [test, body].into_iter().for_each(|ops| each_op(ops, visit)),
-            Op::Launches { .. } | Op::Copy { .. } | Op::Upload | Op::Download => {}
+            Op::Launches { .. } | Op::Copy { .. } | Op::Upload | Op::Download | Op::Tell(_) => {}
         }
     }
 }
@@ -272,6 +279,13 @@ impl Joiner<'_> {
         }
     }
 
+    /// Ends a region with a number that the host waits for.
+    fn tell(&mut self, source: Source, dtype: DType, symbol: u32, region: &mut Region, out: &mut Vec<Action>) {
+        region.ops.push(Op::Tell(source));
+        self.end(region, out);
+        out.push(Action::Told { dtype, symbol });
+    }
+
     /// Steps of a branch or loop, as actions of their own.
     fn block(&mut self, steps: &[Step], repeated: bool) -> Result<Vec<Action>> {
         let (mut region, mut out) = (Region::default(), Vec::new());
@@ -303,8 +317,7 @@ impl Joiner<'_> {
                     _ => None,
                 };
                 if let Some(symbol) = count {
-                    self.end(region, out);
-                    out.push(Action::Count { symbol });
+                    self.tell(Source::Scratch, DType::I64, symbol, region, out);
                 }
                 continue;
             }
@@ -316,8 +329,10 @@ impl Joiner<'_> {
                 Step::Read { buffer, symbol } => match self.known(*buffer)? {
                     Some(value) => self.set(*symbol, Expr::int(value.to_i64()), region, out, repeated),
                     None => {
-                        self.end(region, out);
-                        out.push(Action::Read { buffer: *buffer, symbol: *symbol });
+                        let kept = self.plan.buffers.get(*buffer as usize);
+                        let missing = || Error::invalid_program(format!("buffer {buffer} is not there"));
+                        let dtype = kept.ok_or_else(missing)?.dtype;
+                        self.tell(Source::Buffer(*buffer), dtype, *symbol, region, out);
                     }
                 },
                 Step::If { predicate, then, otherwise } => {
@@ -361,9 +376,12 @@ impl Joiner<'_> {
         Ok(Some(match step {
             Step::Kernel { kernel, args } => {
                 let missing = || Error::invalid_program(format!("kernel {kernel} is not there"));
-                let launch = self.target.kernels.get(*kernel as usize).and_then(Option::as_ref).ok_or_else(missing)?;
+                let code = self.target.kernels.get(*kernel as usize).filter(|code| !code.launches.is_empty());
+                let code = code.ok_or_else(missing)?;
                 let commits = self.commits(self.written(*kernel, args));
-                Op::Launches { launches: vec![self.launched(launch, args.clone())?], scratch: None, commits }
+                let launches = code.launches.iter().map(|launch| self.launched(launch, args.clone()));
+                let scratch = code.launches.iter().any(|launch| launch.scratch).then(|| code.scratch.clone());
+                Op::Launches { launches: launches.collect::<Result<_>>()?, scratch, commits }
             }
             Step::Library(library) | Step::Fused { library, .. } => {
                 let code = self.target.library.get(self.library);

@@ -6,8 +6,9 @@ use douse_cuda::{Argument, Function, Grid, Place};
 use douse_program::arena;
 use douse_program::target::COPY_THREADS;
 
-use super::action::{Launched, Op, Segment};
+use super::action::{Launched, Op, Segment, Source};
 use super::command::Command;
+use super::room::NUMBER;
 use super::walk::Walk;
 
 /// Bytes that a thread of a guarded copy moves at once.
@@ -59,7 +60,7 @@ impl Walk<'_> {
                     self.reserve(test)?;
                     self.reserve(body)?;
                 }
-                Op::Launches { scratch: None, .. } | Op::Upload | Op::Download | Op::Copy { .. } => {}
+                Op::Launches { scratch: None, .. } | Op::Upload | Op::Download | Op::Tell(_) | Op::Copy { .. } => {}
             }
         }
         Ok(())
@@ -83,6 +84,7 @@ impl Walk<'_> {
         match op {
             Op::Upload => self.resolve_upload(commands)?,
             Op::Download => self.resolve_download(commands)?,
+            Op::Tell(source) => commands.push(self.resolve_tell(*source)?),
             Op::Launches { launches, scratch, .. } => {
                 let scratch = scratch.as_ref().map(|bytes| self.scratch(bytes)).transpose()?;
                 for launched in launches {
@@ -163,8 +165,34 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Brings a number back.
+    fn resolve_tell(&mut self, source: Source) -> Result<Command> {
+        let place = match source {
+            Source::Buffer(buffer) => {
+                let size = self.prepared.plan.buffers.get(buffer as usize).map_or(0, |buffer| buffer.dtype.size());
+                self.place(buffer)?.part(0..size)?
+            }
+            Source::Scratch => {
+                let scratch = self.room.scratch.place();
+                scratch.ok_or_else(|| Error::internal("a count without scratch memory"))?.part(0..size_of::<i64>())?
+            }
+        };
+        self.tell(place)
+    }
+
+    /// Brings a number back from that place.
+    ///
+    /// # Errors
+    /// `Internal` where it is too long for one.
+    pub fn tell(&self, place: Place) -> Result<Command> {
+        if place.len() > NUMBER.len() {
+            return Err(Error::internal(format!("a number of {} bytes", place.len())));
+        }
+        self.finish(self.room.told.argument(NUMBER.start)?, place)
+    }
+
     /// Copies to pinned memory, and tells the host the error flag, and that all work so far is done.
-    pub fn finish(&self, to: Argument, from: Place) -> Result<Command> {
+    fn finish(&self, to: Argument, from: Place) -> Result<Command> {
         let len = from.len();
         let control = [Argument::Place(self.room.control()), self.room.told.argument(0)?];
         let arguments = [to, Argument::Place(from), Argument::I64(len as i64)].into_iter().chain(control).collect();

@@ -37,7 +37,9 @@ pub(super) fn target(arch: &str) -> CudaTarget {
     CudaTarget {
         arch: arch.into(),
         modules: vec!["code".into()],
-        kernels: [launch("count", &[], false), launch("add", &[0], false), launch("check", &[], true)].map(Some).into(),
+        kernels: [launch("count", &[], false), launch("add", &[0], false), launch("check", &[], true)]
+            .map(Into::into)
+            .into(),
         library: vec![],
         copy: FunctionName { module: 0, function: "copy".into() },
         guarded_copy: None,
@@ -135,7 +137,7 @@ fn a_launch_that_began_and_failed_breaks_its_session_and_others_go_on() {
     for graph in [None, Some(CudaGraph { warm_up: 0, ..CudaGraph::default() })] {
         let Some(fake) = Fake::new(&[]) else { return };
         let mut payload = counter(&["sm_90"]);
-        payload.cuda[0].kernels[2] = Some(launch("stray", &[], false));
+        payload.cuda[0].kernels[2] = launch("stray", &[], false).into();
         let on = LoadOptions { cuda_graph: graph, ..LoadOptions::on(&device(&fake)) };
         let mut method = program(payload).load("forward", &on).unwrap();
         let (mut first, mut second) = (Session::new(), Session::new());
@@ -199,7 +201,7 @@ fn shapes_that_alternate_are_laid_out_once() {
 fn an_index_out_of_range_is_an_error_of_its_call() {
     let Some(fake) = Fake::new(&[]) else { return };
     let mut payload = counter(&["sm_90"]);
-    payload.cuda[0].kernels[2].as_mut().unwrap().function = "range".into();
+    payload.cuda[0].kernels[2].launches[0].function = "range".into();
     let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
     let error = method.run(&[x(&[9.0]).view()]).unwrap_err();
     assert!(error.message.starts_with("index 9 is out of range for a dimension of size 7"), "{error}");
@@ -211,7 +213,7 @@ fn state_is_not_written_after_a_failed_check() {
     let Some(fake) = Fake::new(&[]) else { return };
     let mut payload = counter(&["sm_90"]);
     Arc::make_mut(&mut payload.plan).steps.rotate_right(1);
-    payload.cuda[0].kernels[0] = Some(Launch { guard: true, ..launch("count_guarded", &[], false) });
+    payload.cuda[0].kernels[0] = Launch { guard: true, ..launch("count_guarded", &[], false) }.into();
     let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
     let error = method.run(&[x(&[-1.0]).view()]).unwrap_err();
     assert_eq!(error.message, "x must be positive");
@@ -344,7 +346,7 @@ fn kernels_get_the_seed_and_the_number_of_the_call() {
     let body = plan.kernels[0].stages[0].body.clone();
     let effects = vec![douse_program::kernel::Effect::Store { param: 0, index, value: 0, guard: None }];
     plan.kernels[2].stages[0] = douse_program::kernel::Stage { inner: vec![], body, effects };
-    let launch = payload.cuda[0].kernels[2].as_mut().unwrap();
+    let launch = &mut payload.cuda[0].kernels[2].launches[0];
     (launch.function, launch.flag, launch.random) = ("draw".into(), false, true);
     let mut method = program(payload).load("forward", &LoadOptions::on(&device(&fake))).unwrap();
     let mut session = Session::with_seed(5);

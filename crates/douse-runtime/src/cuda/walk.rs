@@ -66,14 +66,8 @@ impl<'a> Walk<'a> {
     fn action(&mut self, action: &Action) -> Result<()> {
         match action {
             Action::Segment(segment) => self.segment(segment),
-            Action::Count { symbol } => {
-                let scratch = self.room.scratch.place();
-                let scratch = scratch.ok_or_else(|| Error::internal("a count without scratch memory"))?;
-                let count = self.read(scratch, DType::I64)?.to_i64();
-                self.set(*symbol, count)
-            }
-            Action::Read { buffer, symbol } => {
-                let value = self.number(*buffer)?.to_i64();
+            Action::Told { dtype, symbol } => {
+                let value = self.told(*dtype)?.to_i64();
                 self.set(*symbol, value)
             }
             Action::Set { symbol, value } => {
@@ -132,7 +126,7 @@ impl<'a> Walk<'a> {
                     }
                     self.plainly(body)?;
                 },
-                Op::Upload | Op::Download | Op::Launches { .. } | Op::Copy { .. } => {
+                Op::Upload | Op::Download | Op::Tell(_) | Op::Launches { .. } | Op::Copy { .. } => {
                     self.resolve_op(op, &mut commands)?;
                     self.committed |= commits(std::slice::from_ref(op));
                     for command in commands.drain(..) {
@@ -176,18 +170,18 @@ impl<'a> Walk<'a> {
     fn number(&mut self, buffer: BufferId) -> Result<Scalar> {
         let dtype = self.prepared.plan.buffers.get(buffer as usize).map(|b| b.dtype);
         let dtype = dtype.ok_or_else(|| Error::internal(format!("buffer {buffer} is not there")))?;
-        let place = self.place(buffer)?;
-        self.read(place, dtype)
+        let place = self.place(buffer)?.part(0..dtype.size())?;
+        self.issue(self.tell(place)?)?;
+        self.told(dtype)
     }
 
-    fn read(&mut self, place: Place, dtype: DType) -> Result<Scalar> {
+    /// Waits for a number that comes back.
+    fn told(&mut self, dtype: DType) -> Result<Scalar> {
         self.host_reads += 1;
-        let mut bytes = [0; NUMBER.end - NUMBER.start];
-        let bytes = bytes.get_mut(..dtype.size()).ok_or_else(|| Error::internal(format!("a number of {dtype}")))?;
-        let finish = self.finish(self.room.told.argument(NUMBER.start)?, place.part(0..bytes.len())?)?;
-        self.issue(finish)?;
         // A value that an earlier check would have refused decides nothing.
         self.settle(true)?;
+        let mut bytes = [0; NUMBER.end - NUMBER.start];
+        let bytes = bytes.get_mut(..dtype.size()).ok_or_else(|| Error::internal(format!("a number of {dtype}")))?;
         self.room.told.number(bytes)?;
         number::from_bytes(bytes, dtype)
     }
@@ -252,6 +246,6 @@ fn commits(ops: &[Op]) -> bool {
         Op::Launches { commits, .. } | Op::Copy { commits, .. } => *commits,
         Op::If { then, otherwise, .. } => commits(then) || commits(otherwise),
         Op::While { test, body, .. } => commits(test) || commits(body),
-        Op::Upload | Op::Download => false,
+        Op::Upload | Op::Download | Op::Tell(_) => false,
     })
 }

@@ -14,7 +14,7 @@ use douse_program::plan::{BufferKind, InputKind, Plan, Step};
 use super::device::Device;
 use super::failure::Done;
 use super::source::Source;
-use super::{output, show};
+use super::{output, show, traffic};
 
 #[derive(Args)]
 pub struct Explain {
@@ -29,7 +29,7 @@ pub struct Explain {
     /// Only the summary, not the plan and its kernels
     #[arg(long)]
     summary: bool,
-    /// Show the functions as this GPU has loaded them: cuda[:N]
+    /// Show the functions as this GPU has loaded them, and what each step moves: cuda[:N]
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
 }
@@ -49,6 +49,9 @@ impl Explain {
                 if let Some(device) = &device {
                     let method = program.load(&payload.plan.name, &device.load(1)?)?;
                     output::line(functions(&method.device_functions()?))?;
+                    if let Device::Cuda { device, .. } = device {
+                        output::line(traffic::table(&payload.plan, device.copy_bandwidth()?))?;
+                    }
                 }
                 if !self.summary {
                     output::line(&payload.plan)?;

@@ -321,6 +321,14 @@ template <int VALUE> struct Part {
     if (d == 0) { line[VALUE] = top; line[VALUE + 1] = total; }
   }
 };
+// The same in a block's own memory, for the rows of its tile.
+template <int VALUE> struct Own {
+  float *lines;
+  int64 row0;
+  DEVICE void operator()(int64 row, int d, const Run<float, 2> &run, int count, float top, float total) const {
+    Part<VALUE>{lines}(row - row0, d, run, count, top, total);
+  }
+};
 // A thread joins two columns of a row's lines, in their order.
 template <int VALUE, class Out> DEVICE void join_parts(int64 at, int64 rows, int parts, const float *lines, Out out) {
   const int PAIRS = (VALUE + 1) / 2, LINE = VALUE + 2;
@@ -338,4 +346,34 @@ template <int VALUE, class Out> DEVICE void join_parts(int64 at, int64 rows, int
     if (d + 1 < VALUE) run.x[1] = fmaf(line[d + 1], factor, run.x[1]);
   }
   divided(out)(row, d, run, VALUE - d < 2 ? 1 : 2, most, all);
+}
+
+// Where the blocks of a cluster each took a part of the keys, and left their lines in shared memory: each joins a share of the rows' pairs of columns.
+template <int VALUE, int PARTS, int ROWS, int THREADS, class Out>
+DEVICE void join_cluster(const float *lines, int64 row0, int64 rows, Out out) {
+  const int PAIRS = (VALUE + 1) / 2, LINE = VALUE + 2;
+  sync_cluster();
+  for (int i = (int)blockIdx.y * THREADS + (int)threadIdx.x; i < ROWS * PAIRS; i += THREADS * PARTS) {
+    int row = i / PAIRS, d = i % PAIRS * 2;
+    if (row0 + row >= rows) continue;
+    const float *line = lines + row * LINE;
+    Vector<float, 2> ends[PARTS], sums[PARTS];
+    float most = -INFINITY_F, all = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      ends[p] = load_cluster_pair(line + VALUE, p);
+      sums[p] = load_cluster_pair(line + d, p);
+      most = fmaxf(most, ends[p].element[0]);
+    }
+    Run<float, 2> run = {{0.0f, 0.0f}};
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      float factor = rescale(ends[p].element[0], most);
+      all = fmaf(ends[p].element[1], factor, all);
+      run.x[0] = fmaf(sums[p].element[0], factor, run.x[0]);
+      if (d + 1 < VALUE) run.x[1] = fmaf(sums[p].element[1], factor, run.x[1]);
+    }
+    divided(out)(row0 + row, d, run, VALUE - d < 2 ? 1 : 2, most, all);
+  }
+  sync_cluster();
 }

@@ -77,7 +77,13 @@ template <class T> struct FloatSum {
   typedef ExactSum<T> Accumulator;
   static DEVICE Accumulator neutral() { return Accumulator{(T)0, (T)0}; }
   static DEVICE void take(Accumulator &a, T x) { a.add(x); }
-  static DEVICE void join(Accumulator &a, Accumulator b) { a.add(b.sum); a.rest += b.rest; }
+  // The same either way round: what an addition loses does not depend on the order of the two.
+  static DEVICE void join(Accumulator &a, Accumulator b) {
+    T rest = a.rest + b.rest;
+    a.rest = (T)0;
+    a.add(b.sum);
+    a.rest += rest;
+  }
   static DEVICE T result(Accumulator a) { return a.total(); }
 };
 template <class T> struct Sum : PlainSum<T> {};
@@ -94,6 +100,19 @@ template <> struct Sum<double> : FloatSum<double> {};
 COMBINE(Prod, (T)1, op_mul(a, x))
 COMBINE(Min, Limits<T>::highest(), op_minimum(a, x))
 COMBINE(Max, Limits<T>::lowest(), op_maximum(a, x))
+#ifdef __CUDA_ARCH__
+// One instruction each.
+#define COMBINE_FLOAT(NAME, NEUTRAL, INSTRUCTION)                                              \
+  template <> struct NAME<float> {                                                             \
+    typedef float Accumulator;                                                                 \
+    static DEVICE float neutral() { return NEUTRAL; }                                          \
+    static DEVICE void take(float &a, float x) { asm(INSTRUCTION " %0, %1, %2;" : "=f"(a) : "f"(a), "f"(x)); } \
+    static DEVICE void join(float &a, float x) { take(a, x); }                                 \
+    static DEVICE float result(float a) { return a; }                                          \
+  };
+COMBINE_FLOAT(Min, INFINITY_F, "min.NaN.f32")
+COMBINE_FLOAT(Max, -INFINITY_F, "max.NaN.f32")
+#endif
 COMBINE(And, true, a && x)
 COMBINE(Or, false, a || x)
 COMBINE(Xor, (T)0, (T)(a ^ x))
@@ -132,22 +151,30 @@ template <class T, bool MAX, bool LAST> struct ArgExtreme {
   }
 };
 
-// All lanes get the combination of all lanes' accumulators, in one fixed order.
+// Whether joining b to a gives the same bits as joining a to b.
+template <class Op> struct Symmetric { static const bool value = false; };
+#define SYMMETRIC(...) template <> struct Symmetric<__VA_ARGS__> { static const bool value = true; };
+SYMMETRIC(PlainSum<float>) SYMMETRIC(PlainSum<double>) SYMMETRIC(Sum<float>) SYMMETRIC(Sum<double>) SYMMETRIC(Sum<int64>)
+#ifdef __CUDA_ARCH__
+SYMMETRIC(Min<float>) SYMMETRIC(Max<float>)
+#endif
+
+// All lanes get the combination of all lanes' accumulators, in one fixed order. A SITE of its own has shared memory of its own, and need
+// not wait for what came before.
 template <class Op, class Lanes> struct Across;
 template <class Op> struct Across<Op, ThreadLanes> {
   typedef typename Op::Accumulator A;
-  static DEVICE A reduce(A a) { return a; }
-  static DEVICE A scan(A a) { return a; }
-  static DEVICE A last(A a) { return a; }
+  template <int SITE = -1> static DEVICE A reduce(A a) { return a; }
+  static DEVICE A before(A a, A &total) { total = a; return Op::neutral(); }
 };
 template <class Op> struct Across<Op, WarpLanes> {
   typedef typename Op::Accumulator A;
-  static DEVICE A reduce(A a) {
+  template <int SITE = -1, int LANES = 32> static DEVICE A reduce(A a) {
     // The lower lane's first, on both sides, so that every lane gets the same bits.
 #pragma unroll
-    for (int mask = 1; mask < 32; mask *= 2) {
+    for (int mask = 1; mask < LANES; mask *= 2) {
       A b = shuffle_xor(a, mask);
-      if ((threadIdx.x & mask) != 0) { A c = b; b = a; a = c; }
+      if (!Symmetric<Op>::value && (threadIdx.x & mask) != 0) { A c = b; b = a; a = c; }
       Op::join(a, b);
     }
     return a;
@@ -163,27 +190,36 @@ template <class Op> struct Across<Op, WarpLanes> {
     return a;
   }
   static DEVICE A last(A a) { return shuffle_from(a, 31); }
+  // What the lanes before have together, and all of them.
+  static DEVICE A before(A a, A &total) {
+    const int lane = threadIdx.x & 31;
+    a = scan(a);
+    total = last(a);
+    a = shuffle_from(a, lane > 0 ? lane - 1 : 0);
+    return lane > 0 ? a : Op::neutral();
+  }
 };
 template <class Op, int THREADS> struct Across<Op, BlockLanes<THREADS> > {
   typedef typename Op::Accumulator A;
   static const int WARPS = THREADS / 32;
-  static DEVICE A *space() {
+  template <int SITE> static DEVICE A *space() {
     __shared__ __align__(16) unsigned char bytes[WARPS * sizeof(A)];
     return reinterpret_cast<A *>(bytes);
   }
-  static DEVICE A reduce(A a) {
-    A *parts = space();
+  template <int SITE = -1> static DEVICE A reduce(A a) {
+    A *parts = space<SITE>();
     a = Across<Op, WarpLanes>::reduce(a);
-    __syncthreads();
+    if (SITE < 0) __syncthreads();
     if ((threadIdx.x & 31) == 0) parts[threadIdx.x / 32] = a;
     __syncthreads();
+    if (WARPS > 8) return Across<Op, WarpLanes>::template reduce<-1, WARPS>(parts[threadIdx.x % WARPS]);
     a = parts[0];
 #pragma unroll
     for (int w = 1; w < WARPS; ++w) Op::join(a, parts[w]);
     return a;
   }
   static DEVICE A scan(A a) {
-    A *parts = space();
+    A *parts = space<-1>();
     a = Across<Op, WarpLanes>::scan(a);
     __syncthreads();
     if ((threadIdx.x & 31) == 31) parts[threadIdx.x / 32] = a;
@@ -198,17 +234,35 @@ template <class Op, int THREADS> struct Across<Op, BlockLanes<THREADS> > {
     return a;
   }
   static DEVICE A last(A a) {
-    A *parts = space();
+    A *parts = space<-1>();
     __syncthreads();
     if (threadIdx.x == THREADS - 1) parts[0] = a;
     __syncthreads();
     a = parts[0];
     return a;
   }
+  static DEVICE A before(A a, A &total) {
+    A *parts = space<-1>();
+    const int warp = threadIdx.x / 32;
+    A own;
+    a = Across<Op, WarpLanes>::before(a, own);
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) parts[warp] = own;
+    __syncthreads();
+    A others = Op::neutral();
+    total = Op::neutral();
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+      if (w == warp) others = total;
+      Op::join(total, parts[w]);
+    }
+    Op::join(others, a);
+    return others;
+  }
 };
 template <class Op, int WARPS> struct Across<Op, ColumnLanes<WARPS> > {
   typedef typename Op::Accumulator A;
-  static DEVICE A reduce(A a) {
+  template <int SITE = -1> static DEVICE A reduce(A a) {
     __shared__ __align__(16) unsigned char bytes[WARPS * 32 * sizeof(A)];
     A *parts = reinterpret_cast<A *>(bytes) + threadIdx.x % 32;
     __syncthreads();
@@ -219,4 +273,50 @@ template <class Op, int WARPS> struct Across<Op, ColumnLanes<WARPS> > {
     for (int w = 1; w < WARPS; ++w) Op::join(a, parts[w * 32]);
     return a;
   }
+  static DEVICE A before(A a, A &total) {
+    __shared__ __align__(16) unsigned char bytes[WARPS * 32 * sizeof(A)];
+    A *parts = reinterpret_cast<A *>(bytes) + threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    __syncthreads();
+    parts[warp * 32] = a;
+    __syncthreads();
+    A others = Op::neutral();
+    total = Op::neutral();
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+      if (w == warp) others = total;
+      Op::join(total, parts[w * 32]);
+    }
+    return others;
+  }
 };
+
+// Changes that come to the same bits in any order.
+template <class Op> struct Atomic;
+template <> struct Atomic<PlainSum<int32> > { static DEVICE void update(int32 *p, int32 x) { atomicAdd((uint32 *)p, (uint32)x); } };
+template <> struct Atomic<PlainSum<int64> > { static DEVICE void update(int64 *p, int64 x) { atomicAdd((uint64 *)p, (uint64)x); } };
+#define ATOMIC_EXTREME(T) \
+  template <> struct Atomic<Max<T> > { static DEVICE void update(T *p, T x) { if (x > *p) atomicMax(p, x); } };  \
+  template <> struct Atomic<Min<T> > { static DEVICE void update(T *p, T x) { if (x < *p) atomicMin(p, x); } };
+ATOMIC_EXTREME(int32) ATOMIC_EXTREME(int64)
+// Floats of one sign are in the order of their bits, those below 0 turned around. NaN comes as the bits that win; once there, it stays.
+#define ATOMIC_FLOAT(T, S, U, AS, NAN_BITS, SIGN)                                              \
+  template <> struct Atomic<Max<T> > {                                                        \
+    static DEVICE void update(T *p, T x) {                                                    \
+      const T old = *p;                                                                       \
+      if (old != old || x <= old) return;                                                     \
+      const S bits = x != x ? (S)NAN_BITS : AS(x);                                            \
+      if (bits >= 0) atomicMax((S *)p, bits); else atomicMin((U *)p, (U)bits);                \
+    }                                                                                         \
+  };                                                                                          \
+  template <> struct Atomic<Min<T> > {                                                        \
+    static DEVICE void update(T *p, T x) {                                                    \
+      const T old = *p;                                                                       \
+      if (old != old || x >= old) return;                                                     \
+      const S bits = x != x ? (S)(NAN_BITS | SIGN) : AS(x);                                   \
+      if (bits >= 0) atomicMin((S *)p, bits); else atomicMax((U *)p, (U)bits);                \
+    }                                                                                         \
+  };
+ATOMIC_FLOAT(float, int32, uint32, __float_as_int, 0x7fffffff, 0x80000000)
+ATOMIC_FLOAT(double, int64, uint64, __double_as_longlong, 0x7fffffffffffffffll, 0x8000000000000000ull)
+template <class Op, class T> DEVICE void atomic_update(T *p, T x) { Atomic<Op>::update(p, x); }

@@ -192,12 +192,87 @@ template <> struct Chunk<4> { typedef uint32 type; };
 template <> struct Chunk<8> { typedef uint2 type; };
 template <> struct Chunk<16> { typedef uint4 type; };
 
+// One of N elements.
+template <class T, int N> struct Pick {
+  static DEVICE Register<T> at(const T *element, int i) { return Element<T>::load(element[i]); }
+};
+#ifdef __CUDA_ARCH__
+// From the words that loads fill, one instruction each.
+template <int N> struct PairsOfBfloat16 {
+  static DEVICE float at(const bfloat16 *element, int i) {
+    uint32 word;
+    memcpy(&word, element + i / 2 * 2, 4);
+    return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
+  }
+};
+template <> struct Pick<bfloat16, 2> : PairsOfBfloat16<2> {};
+template <> struct Pick<bfloat16, 4> : PairsOfBfloat16<4> {};
+template <> struct Pick<bfloat16, 8> : PairsOfBfloat16<8> {};
+#endif
 // N elements side by side; accesses of as many bytes as they have, 16 at most, where memory is aligned for it.
 template <class T, int N> struct Vector {
   T element[N];
-  DEVICE Register<T> operator[](int i) const { return Element<T>::load(element[i]); }
+  DEVICE Register<T> operator[](int i) const { return Pick<T, N>::at(element, i); }
   DEVICE void set(int i, Register<T> x) { element[i] = Element<T>::store(x); }
 };
+// How values become elements. EXACT: they are elements already. RESULT: they come from arithmetic, whose NaNs have no sign to keep.
+enum Rounding { EXACT, RESULT, ANY };
+
+// Two values in one word, where there is an instruction for it.
+template <class T, Rounding HOW> struct Pair { static const bool THERE = false; static DEVICE uint32 pack(Register<T>, Register<T>) { return 0; } };
+#ifdef __CUDA_ARCH__
+template <Rounding HOW> struct Pair<float16, HOW> {
+  static const bool THERE = true;
+  static DEVICE uint32 pack(float low, float high) {
+    uint32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+  }
+};
+template <> struct Pair<bfloat16, RESULT> {
+  static const bool THERE = true;
+  static DEVICE uint32 pack(float low, float high) {
+    uint32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+  }
+};
+template <> struct Pair<bfloat16, EXACT> {
+  static const bool THERE = true;
+  static DEVICE uint32 pack(float low, float high) { return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632); }
+};
+#endif
+template <Rounding HOW, class T, int N> DEVICE Vector<T, N> pack(const Register<T> (&x)[N]) {
+  union { Vector<T, N> v; uint32 word[(N + 1) / 2]; } u;
+  typedef Pair<T, HOW> P;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    if (P::THERE && N % 2 == 0) u.word[i / 2] = P::pack(x[i], x[i + 1 < N ? i + 1 : i]);
+    else {
+      u.v.element[i] = Element<T>::store(x[i]);
+      if (i + 1 < N) u.v.element[i + 1] = Element<T>::store(x[i + 1 < N ? i + 1 : i]);
+    }
+  }
+  return u.v;
+}
+// Rounds the result of arithmetic.
+DEVICE float round_result(float x) {
+#ifdef __CUDA_ARCH__
+  uint32 bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(x), "f"(0.0f));
+  return __uint_as_float(bits);
+#else
+  return round_to<bfloat16>(x);
+#endif
+}
+template <Rounding HOW> DEVICE void store_as(bfloat16 *p, float x) {
+#ifdef __CUDA_ARCH__
+  if (HOW == ANY) store(p, x);
+  else p->bits = (uint16)(__float_as_uint(HOW == EXACT ? x : round_result(x)) >> 16);
+#else
+  store(p, x);
+#endif
+}
 template <class T, int N> struct Access {
   static const int BYTES = N * (int)sizeof(T) > 16 ? 16 : N * (int)sizeof(T);
   static const int COUNT = N * (int)sizeof(T) / BYTES;
@@ -215,6 +290,21 @@ template <int N, class T> DEVICE Vector<T, N> load_vector(const T *p, int count)
     for (int i = 0; i < N; ++i) u.v.element[i] = i < count ? p[i] : T{};
   }
   return u.v;
+}
+// The same where all elements are there, at a place that is aligned for them: buffers begin so.
+template <int N, class T> DEVICE Vector<T, N> load_aligned(const T *p) {
+  typedef Access<T, N> A;
+  union { Vector<T, N> v; typename A::Type chunk[A::COUNT]; } u;
+#pragma unroll
+  for (int i = 0; i < A::COUNT; ++i) u.chunk[i] = reinterpret_cast<const typename A::Type *>(p)[i];
+  return u.v;
+}
+template <class T, int N> DEVICE void store_aligned(T *p, const Vector<T, N> &v) {
+  typedef Access<T, N> A;
+  union { Vector<T, N> v; typename A::Type chunk[A::COUNT]; } u;
+  u.v = v;
+#pragma unroll
+  for (int i = 0; i < A::COUNT; ++i) reinterpret_cast<typename A::Type *>(p)[i] = u.chunk[i];
 }
 // The same at an aligned place: all elements or zeros.
 template <int N, class T> DEVICE Vector<T, N> load_whole(const T *p, bool there) {
@@ -286,6 +376,24 @@ template <bool WRAP> DEVICE int64 check(ErrorFlag *flag, int64 index, int64 size
   return 0;
 }
 
+// The first check of a thread that failed, to be raised when all of its loads are under way.
+struct Fault {
+  int message;
+  int64 value, size;
+  DEVICE Fault() : message(-1), value(0), size(0) {}
+  DEVICE void raise_in(ErrorFlag *flag) const {
+    if (message >= 0) raise(flag, 1, message, value, size);
+  }
+};
+template <bool WRAP> DEVICE int64 check(Fault &fault, int64 index, int64 size, int message) {
+  int64 wrapped = WRAP && index < 0 ? index + size : index;
+  const bool good = wrapped >= 0 && wrapped < size, first = !good && fault.message < 0;
+  fault.message = first ? message : fault.message;
+  fault.value = first ? index : fault.value;
+  fault.size = first ? size : fault.size;
+  return good ? wrapped : 0;
+}
+
 // ---- Random numbers ------------------------------------------------------------------------------------------------------
 
 // In device memory, so that a replayed graph sees each call's own.
@@ -318,4 +426,35 @@ template <class Op, class T> DEVICE void update(T *p, Register<T> x) {
   typename Op::Accumulator a = load(p);
   Op::take(a, x);
   store(p, (Register<T>)Op::result(a));
+}
+// The lanes of a warp that have the same place as a lane. Matching takes long where places differ, as they mostly do: each lane leaves its
+// number in a slot of its place's, and where every lane finds its own there, no two are equal.
+const int PLACE_SLOTS = 2048;
+template <class Place> DEVICE uint32 lanes_of_place(Place place, uint8 *slots) {
+  const uint32 lane = threadIdx.x % 32;
+  const uint32 slot = (uint32)(((uint64)place * 0x9E3779B97F4A7C15ull) >> 53);
+  if (place >= 0) slots[slot] = (uint8)lane;
+  __syncwarp();
+  const bool alone = place < 0 || slots[slot] == lane;
+  return __all_sync(0xffffffffu, alone) ? 1u << lane : __match_any_sync(0xffffffffu, place);
+}
+// By a warp: each lane has an element to change (-1: none) and its value stands in `values`. Of those of one element the first lane takes
+// all, in the order of lanes.
+template <class Op, class T, class Place> DEVICE void update_in_order(T *a, Place place, const Register<T> *values, uint8 *slots) {
+  const uint32 lane = threadIdx.x % 32, same = lanes_of_place(place, slots);
+  if (place >= 0 && (same & ((1u << lane) - 1)) == 0) {
+    Register<T> x = load(a + place);
+    for (uint32 rest = same; rest != 0; rest &= rest - 1) {
+      typename Op::Accumulator sum = x;
+      Op::take(sum, values[__ffs(rest) - 1]);
+      x = round_to<T>((Register<T>)Op::result(sum));
+    }
+    store(a + place, x);
+  }
+  __syncwarp();
+}
+template <class T, class Place> DEVICE void set_in_order(T *a, Place place, const Register<T> *values, uint8 *slots) {
+  const uint32 lane = threadIdx.x % 32, same = lanes_of_place(place, slots);
+  if (place >= 0 && same >> lane == 1) store(a + place, values[lane]);
+  __syncwarp();
 }

@@ -253,23 +253,6 @@ template <int N> DEVICE void hold_pair(float *tile, int row, int column, float x
   pair.element[0] = x, pair.element[1] = y;
   store_vector(tile + row * (N + RESULTS_APART) + column, pair, 2);
 }
-// Waits for the blocks of the cluster, and shows them what this one wrote.
-DEVICE void sync_cluster() {
-#ifdef __CUDA_ARCH__
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" : : : "memory");
-#endif
-}
-// Four numbers that lie in the shared memory of a block of the cluster where `p` lies in this one's.
-DEVICE Vector<float, 4> load_cluster(const float *p, int block) {
-  Vector<float, 4> v;
-#ifdef __CUDA_ARCH__
-  uint32 at = (uint32)__cvta_generic_to_shared(p);
-  asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
-               "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
-               : "=f"(v.element[0]), "=f"(v.element[1]), "=f"(v.element[2]), "=f"(v.element[3]) : "r"(at), "r"(block) : "memory");
-#endif
-  return v;
-}
 // SLICES: the blocks of a cluster have each summed a slice of the depth. Each takes a share of the tile, and adds the slices in their order.
 template <int M, int N, int THREADS, int SLICES, class Out>
 DEVICE void put_tile(const float *tile, int64 m0, int64 n0, int64 rows, int64 columns, const Out &out) {

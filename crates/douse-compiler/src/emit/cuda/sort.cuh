@@ -3,7 +3,8 @@
 // Unsigned keys in the order of values: NaN is the largest, -0 equals 0. Descending: turned around.
 template <class T> struct SortKey {
   typedef typename Word<sizeof(T) < 4 ? 4 : sizeof(T)>::type Key;
-  static DEVICE Key key(T x) { return IsSigned<T>::value ? (Key)x ^ ((Key)1 << (sizeof(Key) * 8 - 1)) : (Key)x; }
+  // From 0 on, so that short integers have short keys.
+  static DEVICE Key key(T x) { return (Key)x - (Key)Limits<T>::lowest(); }
 };
 template <> struct SortKey<bool> {
   typedef uint32 Key;
@@ -34,66 +35,36 @@ template <class Key> DEVICE bool before(const Sorted<Key> &a, const Sorted<Key> 
   return a.key < b.key || (a.key == b.key && a.index < b.index);
 }
 
-// Sorts a row of `n` with a block: tiles in shared memory, then merges between the two halves of `scratch` (2 n items). Calls
-// out(place, index) for the first `wanted`.
+// Sorts a row of `n`, TILE at most, with a block. Calls out(place, index) for the first `wanted`.
 template <int THREADS, int TILE, bool DESCENDING, class R, class In, class Out>
-DEVICE void sort_row(int64 n, int64 wanted, In in, Sorted<typename SortKey<R>::Key> *scratch, Out out) {
+DEVICE void sort_row(int n, int64 wanted, In in, Out out) {
   typedef typename SortKey<R>::Key Key;
   typedef Sorted<Key> Item;
   __shared__ Item tile[TILE];
-  Item *from = scratch, *to = scratch + n;
-  for (int64 start = 0; start < n; start += TILE) {
-    for (int i = threadIdx.x; i < TILE; i += THREADS) {
-      int64 at = start + i;
-      // What fills the last tile comes after everything.
-      tile[i] = Item{(Key)~(Key)0, 0xffffffffu};
-      if (at < n) {
-        Key key = SortKey<R>::key(in(at));
-        tile[i] = Item{DESCENDING ? (Key)~key : key, (uint32)at};
-      }
+  for (int i = threadIdx.x; i < TILE; i += THREADS) {
+    // What fills the tile comes after everything.
+    tile[i] = Item{(Key)~(Key)0, 0xffffffffu};
+    if (i < n) {
+      Key key = SortKey<R>::key(in(i));
+      tile[i] = Item{DESCENDING ? (Key)~key : key, (uint32)i};
     }
-    for (int size = 2; size <= TILE; size *= 2) {
-      for (int step = size / 2; step > 0; step /= 2) {
-        __syncthreads();
-        for (int i = threadIdx.x; i < TILE / 2; i += THREADS) {
-          int low = 2 * step * (i / step) + i % step, high = low + step;
-          bool up = (low & size) == 0;
-          if (before(tile[high], tile[low]) == up) {
-            Item x = tile[low];
-            tile[low] = tile[high];
-            tile[high] = x;
-          }
+  }
+  for (int size = 2; size <= TILE; size *= 2) {
+    for (int step = size / 2; step > 0; step /= 2) {
+      __syncthreads();
+      for (int i = threadIdx.x; i < TILE / 2; i += THREADS) {
+        int low = 2 * step * (i / step) + i % step, high = low + step;
+        bool up = (low & size) == 0;
+        if (before(tile[high], tile[low]) == up) {
+          Item x = tile[low];
+          tile[low] = tile[high];
+          tile[high] = x;
         }
       }
     }
-    __syncthreads();
-    if (n <= TILE) {
-      for (int i = threadIdx.x; i < wanted; i += THREADS) out(i, tile[i].index);
-      return;
-    }
-    for (int i = threadIdx.x; i < TILE; i += THREADS)
-      if (start + i < n) from[start + i] = tile[i];
-    __syncthreads();
   }
-  for (int64 run = TILE; run < n; run *= 2) {
-    for (int64 i = threadIdx.x; i < n; i += THREADS) {
-      // An item's place among the two runs: its place in its own and the number of the other's before it.
-      Item item = from[i];
-      int64 pair = i / (2 * run) * (2 * run), own = i < pair + run ? pair : pair + run;
-      int64 other = own == pair ? pair + run : pair;
-      int64 low = smaller(other, n), high = smaller(other + run, n), begin = low;
-      while (low < high) {
-        int64 middle = (low + high) / 2;
-        if (before(from[middle], item)) low = middle + 1; else high = middle;
-      }
-      to[pair + (i - own) + (low - begin)] = item;
-    }
-    __syncthreads();
-    Item *swap = from;
-    from = to;
-    to = swap;
-  }
-  for (int64 i = threadIdx.x; i < wanted; i += THREADS) out(i, from[i].index);
+  __syncthreads();
+  for (int i = threadIdx.x; i < wanted; i += THREADS) out(i, tile[i].index);
 }
 
 // The first position in a sorted row where a value could stand; with RIGHT, after its equals.
@@ -107,12 +78,29 @@ template <bool RIGHT, class R, class At> DEVICE int64 search_sorted(int64 n, R v
   return low;
 }
 
-// Compaction in two launches of BLOCKS blocks of 256 threads, each with its share of the elements: counts, then places. counts[0] becomes
-// the number of all, counts[1 + b] block b's.
+// Compaction in two launches of BLOCKS blocks of 256 threads, each with its share of the elements, of which threads take 8 neighbours at a
+// time: counts, then places. counts[0] becomes the number of all, counts[1 + b] block b's.
+struct Shares {
+  static const int ITEMS = 8, STEP = 256 * ITEMS;
+  int64 start, end;
+  DEVICE Shares(int64 n, int blocks) {
+    const int64 share = (n + blocks - 1) / blocks;
+    start = smaller<int64>(blockIdx.x * share, n);
+    end = smaller<int64>(start + share, n);
+  }
+  // The elements of a thread that are set, as bits.
+  template <class Mask> DEVICE uint32 set(int64 first, Mask mask) const {
+    uint32 bits = 0;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) bits |= (uint32)(first + k < end && mask(first + k)) << k;
+    return bits;
+  }
+};
 template <int BLOCKS, class Mask> DEVICE void count_true(int64 n, Mask mask, int64 *counts) {
-  int64 share = (n + BLOCKS - 1) / BLOCKS, start = blockIdx.x * share, end = smaller(start + share, n);
+  const Shares shares(n, BLOCKS);
   int64 count = 0;
-  for (int64 i = start + threadIdx.x; i < end; i += 256) count += mask(i);
+  for (int64 first = shares.start + threadIdx.x * Shares::ITEMS; first < shares.end; first += Shares::STEP)
+    count += __popc(shares.set(first, mask));
   count = Across<PlainSum<int64>, BlockLanes<256> >::reduce(count);
   if (threadIdx.x == 0) counts[1 + blockIdx.x] = count;
 }
@@ -126,12 +114,13 @@ template <int BLOCKS, class Mask, class Out> DEVICE void place_true(int64 n, Mas
   before = Block::reduce(before);
   all = Block::reduce(all);
   if (blockIdx.x == 0 && threadIdx.x == 0) counts[0] = all;
-  int64 share = (n + BLOCKS - 1) / BLOCKS, start = blockIdx.x * share, end = smaller(start + share, n);
-  for (int64 base = start; base < end; base += 256) {
-    int64 i = base + threadIdx.x;
-    bool set = i < end && mask(i);
-    int64 place = Block::scan(set ? 1 : 0);
-    if (set) out(before + place - 1, i);
-    before += Block::last(place);
+  const Shares shares(n, BLOCKS);
+  for (int64 base = shares.start; base < shares.end; base += Shares::STEP) {
+    const int64 first = base + threadIdx.x * Shares::ITEMS;
+    uint32 bits = shares.set(first, mask);
+    int64 total;
+    int64 place = before + Block::before(__popc(bits), total);
+    before += total;
+    for (; bits != 0; bits &= bits - 1) out(place++, first + __ffs(bits) - 1);
   }
 }

@@ -7,14 +7,20 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
-use super::product::{BLOCKS, Side, uses_tensor_cores};
+use super::product::{BLOCKS, Side};
 use super::put::Put;
+use super::tiles::{CLUSTER, uses_tensor_cores};
 use crate::emit::names;
 
-const TEMPLATES: &[&str] =
-    &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh"), include_str!("../cuda/attention.cuh")];
+const TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/attention.cuh"),
+];
 const WARPGROUP_TEMPLATES: &[&str] = &[
     include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
     include_str!("../cuda/product.cuh"),
     include_str!("../cuda/attention.cuh"),
     include_str!("../cuda/warpgroup.cuh"),
@@ -281,11 +287,30 @@ impl Form {
         }
         // Whole steps a part.
         let part = (&length.ceil_div(&Expr::int(parts * keys))) * keys;
+        let begin_end = format!(
+            "  const int64 begin = blockIdx.y * {0}, end = smaller<int64>(begin + {0}, {length_text});\n",
+            writer.size(&part)
+        );
+        if writer.clusters() && parts <= CLUSTER && head_value % 2 == 0 {
+            // The blocks of a cluster join their parts without another launch.
+            body.push_str(&format!(
+                "{begin_end}  float *lines = reinterpret_cast<float *>(dynamic_shared() + {shared});\n{}{}  \
+                 join_cluster<{head_value}, {parts}, {}, {threads}>(lines, tile * {2}, rows.rows, put);\n",
+                put.declare(writer, "row", "", 2)?,
+                call("begin", "end", &format!("Own<{head_value}>{{lines, tile * {}}}", 16 * row_warps)),
+                16 * row_warps,
+            ));
+            arguments.extend(put.arguments());
+            let grid = [&tiles * &matrices, Expr::int(parts), Expr::int(1)];
+            let shared = shared + 16 * row_warps * (head_value + 2) * 4;
+            let draft =
+                Draft { scratch: false, cluster: parts, ..draft("attention", arguments, body, grid, threads, shared) };
+            return Ok(one(writer.add(draft)?));
+        }
         let all_rows = &matrices * &rows;
-        let (part_text, all_rows_text) = (writer.size(&part), writer.size(&all_rows));
+        let all_rows_text = writer.size(&all_rows);
         body.push_str(&format!(
-            "  const int64 begin = blockIdx.y * {part_text}, end = smaller<int64>(begin + {part_text}, {length_text});\n  \
-             float *lines = static_cast<float *>(scratch) + (blockIdx.y * {all_rows_text} + rest * {rows_text}) * {line};\n{}",
+            "{begin_end}  float *lines = static_cast<float *>(scratch) + (blockIdx.y * {all_rows_text} + rest * {rows_text}) * {line};\n{}",
             call("begin", "end", &format!("Part<{head_value}>{{lines}}")),
             line = head_value + 2,
         ));

@@ -9,10 +9,15 @@ use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
 use super::product::{self, BLOCKS, Product, Side};
 use super::put::{Epilogue, Put};
+use super::tiles::uses_tensor_cores;
 
 /// Those of products with few rows.
-const TEMPLATES: &[&str] =
-    &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/product.cuh"), include_str!("../cuda/thin.cuh")];
+const TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/thin.cuh"),
+];
 
 /// As many rows (or columns) or fewer make a product that is bound by reading the other operand.
 const THIN: i64 = 16;
@@ -72,7 +77,7 @@ pub(super) fn emit(
 
 /// Whether there are so few rows. The template without tensor cores has their number as a constant.
 fn few(writer: &Writer, dtype: DType, rows: &Expr) -> bool {
-    let most = match product::uses_tensor_cores(dtype) {
+    let most = match uses_tensor_cores(dtype) {
         true => writer.indexer.ranges.max(rows),
         false => rows.as_int(),
     };
@@ -86,7 +91,7 @@ fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
     let all_columns = ((&batch * &columns).as_int().unwrap_or(0) as f64 * writer.beside) as i64;
     let depth = depth.as_int().unwrap_or(1024);
     let warps = |step: i64, most: i64| (depth / step).clamp(2, most).ilog2();
-    let (template, width, threads) = if product::uses_tensor_cores(dtype) {
+    let (template, width, threads) = if uses_tensor_cores(dtype) {
         // So many warps that each multiprocessor has its 32.
         let warps = 1 << warps(128, (32 * 8 * BLOCKS / all_columns.max(1)).clamp(4, 16));
         let row_sets = if most_rows > 8 { 2 } else { 1 };

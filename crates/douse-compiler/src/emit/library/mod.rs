@@ -12,6 +12,7 @@ mod put;
 mod search;
 mod segment;
 mod sort;
+mod tiles;
 
 use douse_core::Result;
 use douse_core::sym::{Expr, Ranges};

@@ -122,8 +122,14 @@ impl<'a> Epilogue<'a> {
         let [stage] = self.kernel.stages.as_slice() else {
             return Err(Error::internal("an epilogue of several stages"));
         };
-        let mut body =
-            Body { kernel: self.kernel, stage, indexer: self.indexer.clone(), needs: &mut needs, out: &mut out };
+        let mut body = Body {
+            kernel: self.kernel,
+            stage,
+            indexer: self.indexer.clone(),
+            needs: &mut needs,
+            out: &mut out,
+            faults: false,
+        };
         body.instructions(vectors)?;
         body.effects(vectors, Acting::All)?;
         Ok((out.text, needs))
@@ -185,11 +191,14 @@ impl<'a> Epilogue<'a> {
             });
         }
         for number in vectors.stores() {
-            let Some(Effect::Store { param, index, .. }) = stage.effects.get(*number) else { continue };
-            let dtype = self.kernel.params.get(*param as usize).map(|p| p.dtype);
-            let dtype = dtype.ok_or_else(|| Error::internal("a parameter is not there"))?;
-            out.line(format!("Vector<{}, {run}> w{number};", names::element(dtype)?));
-            after.push(format!("store_vector(a{param} + ({}), w{number}, count);", self.indexer.write(index)));
+            let Some(Effect::Store { param, index, value, .. }) = stage.effects.get(*number) else { continue };
+            let (mut needs, mut none) = (Needs::default(), Text::default());
+            let indexer = self.indexer.clone();
+            let body = Body { kernel: self.kernel, stage, indexer, needs: &mut needs, out: &mut none, faults: false };
+            let (dtype, rounding) = (body.param(*param)?, body.rounding(*param, *value)?.name());
+            out.line(format!("{} w{number}[{run}] = {{}};", names::register(dtype)?));
+            let packed = format!("pack<{rounding}, {}>(w{number})", names::element(dtype)?);
+            after.push(format!("store_vector(a{param} + ({}), {packed}, count);", self.indexer.write(index)));
         }
         out.line("#pragma unroll");
         out.line(format!("for (int k = 0; k < {run}; ++k) {{"));

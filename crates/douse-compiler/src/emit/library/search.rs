@@ -9,12 +9,17 @@ use super::function::{Argument, Draft, Writer};
 use super::one;
 use super::sort::TEMPLATES;
 
-/// Blocks that share a mask.
+/// Blocks that share a mask of unknown size, the most, and elements that each should have.
 const BLOCKS: i64 = 256;
+const MOST_BLOCKS: i64 = 1024;
+const SHARE: i64 = 8192;
 const THREADS: u32 = 256;
 
 pub(super) fn nonzero(writer: &mut Writer, mask: &View, out: &View, symbol: u32) -> Result<LibraryLaunches> {
-    let total = writer.size(&Expr::product(&mask.sizes));
+    let elements = Expr::product(&mask.sizes);
+    let most = writer.indexer.ranges.max(&elements);
+    let blocks = most.map_or(BLOCKS, |most| ((most + SHARE - 1) / SHARE).clamp(1, MOST_BLOCKS));
+    let total = writer.size(&elements);
     let (split, at) = writer.split("i", "at", &mask.sizes);
     let split = split.replace("\n  ", " ").trim().to_owned();
     let set =
@@ -28,10 +33,10 @@ pub(super) fn nonzero(writer: &mut Writer, mask: &View, out: &View, symbol: u32)
         })
         .collect();
     let counts = "  int64 *counts = static_cast<int64 *>(scratch);\n";
-    let count = format!("{counts}{set}  count_true<{BLOCKS}>({total}, set, counts);\n");
+    let count = format!("{counts}{set}  count_true<{blocks}>({total}, set, counts);\n");
     let place = format!(
         "{counts}{set}  const auto put = [=](int64 place, int64 i) {{ {split} {} }};\n  \
-         place_true<{BLOCKS}>({total}, set, counts, put);\n",
+         place_true<{blocks}>({total}, set, counts, put);\n",
         stores.join(" ")
     );
     let mut launches = Vec::new();
@@ -45,7 +50,7 @@ pub(super) fn nonzero(writer: &mut Writer, mask: &View, out: &View, symbol: u32)
             ],
             sizes: vec![],
             body,
-            grid: [Expr::int(BLOCKS), Expr::int(1), Expr::int(1)],
+            grid: [Expr::int(blocks), Expr::int(1), Expr::int(1)],
             threads: THREADS,
             shared: 0,
             scratch: true,
@@ -53,7 +58,7 @@ pub(super) fn nonzero(writer: &mut Writer, mask: &View, out: &View, symbol: u32)
             cluster: 1,
         })?);
     }
-    Ok(LibraryLaunches { launches, scratch: Expr::int(8 * (1 + BLOCKS)), count: Some(symbol) })
+    Ok(LibraryLaunches { launches, scratch: Expr::int(8 * (1 + blocks)), count: Some(symbol) })
 }
 
 pub(super) fn search_sorted(

@@ -168,7 +168,7 @@ fn deciding(steps: Vec<Step>) -> Payload {
     plan.steps = steps;
     plan.steps.push(Step::Kernel { kernel: 1, args: vec![0, 2, 1] });
     plan.messages.clear();
-    payload.cuda[0].kernels[2] = Some(launch("less", &[], false));
+    payload.cuda[0].kernels[2] = launch("less", &[], false).into();
     payload.cuda[0].set_condition = Some(FunctionName { module: 0, function: "condition".into() });
     payload
 }

@@ -1,0 +1,236 @@
+//! Which tiles a product is cut into, how blocks share its depth, and the template that does it.
+
+use douse_core::DType;
+use douse_core::sym::Expr;
+
+use super::function::Writer;
+use super::product::{BLOCKS, FOUR, Product, STAGE, TEMPLATES, THREADS};
+
+const WARPGROUP_TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/warpgroup.cuh"),
+];
+
+/// A block whose share of the depth is shorter does not pay for adding the shares up.
+const SLICE: i64 = 256;
+const MOST_SLICES: i64 = 32;
+/// The same for the blocks of a cluster, and how many it has on every device that has clusters.
+const CLUSTER_SLICE: i64 = 128;
+pub(super) const CLUSTER: i64 = 8;
+/// What sizes that are known only at run time are taken for.
+const UNKNOWN: i64 = 1024;
+
+/// What a block computes of a product at once.
+pub(super) struct Tiles {
+    pub rows: i64,
+    pub columns: i64,
+    /// Warps along each.
+    warps: (i64, i64),
+    /// Blocks that should share a multiprocessor, if there are so many.
+    together: i64,
+}
+
+/// Tiles of tensor cores, the largest first.
+const MMA_TILES: [Tiles; 3] = [
+    Tiles { rows: 128, columns: 256, warps: (2, 4), together: 1 },
+    Tiles { rows: 128, columns: 128, warps: (2, 2), together: 2 },
+    Tiles { rows: 64, columns: 64, warps: (2, 2), together: 3 },
+];
+/// Tiles of warpgroups, of 64 rows each.
+const WARPGROUP_TILES: [Tiles; 5] = [
+    Tiles { rows: 128, columns: 256, warps: (8, 1), together: 1 },
+    Tiles { rows: 128, columns: 128, warps: (8, 1), together: 2 },
+    Tiles { rows: 64, columns: 256, warps: (4, 1), together: 1 },
+    Tiles { rows: 64, columns: 128, warps: (4, 1), together: 2 },
+    Tiles { rows: 64, columns: 64, warps: (4, 1), together: 3 },
+];
+/// Without tensor cores; those of 128 for float32 alone.
+const PLAIN_TILES: [Tiles; 2] = [
+    Tiles { rows: 128, columns: 128, warps: (8, 1), together: 1 },
+    Tiles { rows: 64, columns: 64, warps: (8, 1), together: 1 },
+];
+/// Elements between rows of results in shared memory, as in the template.
+const RESULTS_APART: i64 = 8;
+/// Stages from which on more bytes are on their way than a multiprocessor's share of the memory's latency takes.
+const MOST_STAGES: i64 = 8;
+
+/// How a template is called.
+pub(super) struct Template {
+    /// Without the number of slices, which those of tensor cores take last.
+    name: String,
+    pub texts: &'static [&'static str],
+    pub threads: i64,
+    /// Bytes of dynamic shared memory.
+    pub shared: i64,
+    /// Results that it puts at once.
+    pub run: i64,
+}
+
+impl Tiles {
+    /// Bytes of dynamic shared memory that so many stages take: results pass through the same memory, in float32.
+    fn shared(&self, stages: i64) -> i64 {
+        (self.rows * (self.columns + RESULTS_APART) * 4).max(stages * self.stage())
+    }
+
+    /// Bytes of a stage of 16-bit elements.
+    fn stage(&self) -> i64 {
+        (self.rows + self.columns) * STAGE * 2
+    }
+
+    /// The template for this many blocks, each of which goes through so many stages.
+    fn template(&self, writer: &Writer, product: &Product, blocks: i64, steps: i64) -> Template {
+        let Tiles { rows, columns, warps, together } = self;
+        if !uses_tensor_cores(product.dtype) {
+            let name = format!("tile_product<{rows}");
+            return Template { name, texts: TEMPLATES, threads: THREADS, shared: 0, run: FOUR };
+        }
+        let together = ((blocks as u64).div_ceil(BLOCKS as u64) as i64).clamp(1, *together);
+        // The driver keeps some of each block's share.
+        let share = writer.shared_limit() / together - 1024;
+        let warpgroups = writer.warpgroups() && product.deep;
+        // Warpgroups still multiply one stage when the next but one is asked for.
+        let useful = (steps + if warpgroups { 2 } else { 1 }).clamp(3, MOST_STAGES);
+        let stages = (share / self.stage()).min(useful).max(2);
+        let shared = self.shared(stages);
+        if warpgroups {
+            let groups = rows / 64;
+            let name = format!("warpgroup_product<{groups}, {columns}, {}", stages.max(3));
+            let shared = self.shared(stages.max(3));
+            return Template { name, texts: WARPGROUP_TEMPLATES, threads: 128 * groups, shared, run: 8 };
+        }
+        let name = format!("mma_product<{rows}, {columns}, {}, {}, {stages}", warps.0, warps.1);
+        Template { name, texts: TEMPLATES, threads: 32 * warps.0 * warps.1, shared, run: 8 }
+    }
+}
+
+impl Template {
+    /// The call by which so many blocks of a cluster sum slices.
+    pub fn call(&self, dtype: DType, slices: i64) -> String {
+        match uses_tensor_cores(dtype) {
+            true => format!("{}, {slices}>", self.name),
+            false => format!("{}>", self.name),
+        }
+    }
+}
+
+/// The tiles that a product can be cut into, the largest first.
+fn candidates(product: &Product, writer: &Writer) -> Vec<&'static Tiles> {
+    match product.dtype {
+        dtype if uses_tensor_cores(dtype) => {
+            MMA_TILES.iter().filter(|tiles| tiles.shared(2) <= writer.shared_limit() - 1024).collect()
+        }
+        DType::F32 => PLAIN_TILES.iter().collect(),
+        _ => PLAIN_TILES.iter().filter(|tiles| tiles.rows == 64).collect(),
+    }
+}
+
+pub(super) fn uses_tensor_cores(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// How blocks share the depth.
+pub(super) struct Slices {
+    pub count: Expr,
+    /// Elements of depth of one.
+    pub slice: i64,
+    /// Those of a tile are a cluster.
+    pub cluster: bool,
+}
+
+/// Sizes as numbers, those of products that stand beside this one counted in.
+struct Sizes {
+    rows: i64,
+    columns: i64,
+    /// Matrices, times the share of this product's columns in all.
+    batch: f64,
+    depth: Option<i64>,
+}
+
+impl Sizes {
+    fn of(writer: &Writer, product: &Product) -> Sizes {
+        let guess = |size: &Expr| size.as_int().or(writer.indexer.ranges.max(size)).unwrap_or(UNKNOWN).max(1);
+        let batch = guess(&product.batch) as f64 * writer.beside;
+        Sizes { rows: guess(&product.rows), columns: guess(&product.columns), batch, depth: product.depth.as_int() }
+    }
+
+    /// Blocks, if none share a tile.
+    fn blocks(&self, tiles: &Tiles) -> i64 {
+        let down = (self.rows as u64).div_ceil(tiles.rows as u64);
+        let across = (self.columns as u64).div_ceil(tiles.columns as u64);
+        (down.saturating_mul(across) as f64 * self.batch) as i64
+    }
+}
+
+/// The tiles, how they are computed, and how many slices the depth is cut into.
+pub(super) fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Template, Slices) {
+    let sizes = Sizes::of(writer, product);
+    // Clusters add up without another launch.
+    let cluster = writer.clusters() && uses_tensor_cores(product.dtype);
+    let (tiles, count) = match writer.warpgroups() && product.deep && uses_tensor_cores(product.dtype) {
+        true => fastest(&sizes),
+        false => {
+            let tiles = largest(&sizes, &candidates(product, writer));
+            let (least, most) = if cluster { (CLUSTER_SLICE, CLUSTER) } else { (SLICE, MOST_SLICES) };
+            let blocks = sizes.blocks(tiles);
+            let splittable = product.dtype.is_float() && blocks <= BLOCKS / 2;
+            let count = match sizes.depth {
+                Some(depth) if splittable => (2 * BLOCKS / blocks.max(1)).min(depth / least).clamp(1, most),
+                _ => 1,
+            };
+            (tiles, count)
+        }
+    };
+    // Whole stages a slice.
+    let whole = |depth: i64| (depth as u64).div_ceil(STAGE as u64) as i64;
+    let steps = sizes.depth.map_or(i64::MAX, |depth| (whole(depth) as u64).div_ceil(count as u64) as i64);
+    let slice = steps.saturating_mul(STAGE);
+    let blocks = sizes.blocks(tiles).saturating_mul(count);
+    let template = tiles.template(writer, product, blocks, steps.min(MOST_STAGES));
+    let count = if count == 1 { Expr::int(1) } else { product.depth.ceil_div(&Expr::int(slice)) };
+    (tiles, template, Slices { count, slice, cluster })
+}
+
+/// The largest tiles that occupy the device well, or the smallest.
+fn largest(sizes: &Sizes, tiles: &[&'static Tiles]) -> &'static Tiles {
+    // A last round of few blocks costs as much as a full one.
+    let busy = |t: &Tiles| {
+        let rounds = (sizes.blocks(t) as u64).div_ceil(BLOCKS as u64) as i64;
+        let useful = sizes.rows as f64 * sizes.columns as f64 * sizes.batch / (t.rows * t.columns) as f64;
+        useful / (rounds.max(1) * BLOCKS) as f64
+    };
+    let well = tiles.iter().find(|t| sizes.blocks(t) >= BLOCKS && busy(t) >= 0.7);
+    well.or(tiles.last()).copied().unwrap_or(&PLAIN_TILES[1])
+}
+
+/// The tiles and slices for which warpgroups should take the least time, by what a multiprocessor of an H200 does in a microsecond.
+fn fastest(sizes: &Sizes) -> (&'static Tiles, i64) {
+    /// Bytes from the second-level cache, when all ask.
+    const LOADS: f64 = 53e3;
+    /// Operations of its tensor cores.
+    const OPERATIONS: f64 = 4.2e6;
+    /// Bytes of other blocks' sums.
+    const SUMS: f64 = 60e3;
+    let mut best = (&WARPGROUP_TILES[0], 1, f64::INFINITY);
+    for tiles in &WARPGROUP_TILES {
+        for slices in [1, 2, 4, 8] {
+            let depth = match sizes.depth {
+                Some(depth) if slices > 1 && depth / slices < CLUSTER_SLICE => continue,
+                Some(depth) => depth as f64 / slices as f64,
+                None if slices > 1 => continue,
+                None => UNKNOWN as f64,
+            };
+            let rounds = (sizes.blocks(tiles).saturating_mul(slices) as u64).div_ceil(BLOCKS as u64) as f64;
+            let (rows, columns) = (tiles.rows as f64, tiles.columns as f64);
+            let (loads, operations) =
+                ((rows + columns) * depth * 2.0 / LOADS, 2.0 * rows * columns * depth / OPERATIONS);
+            let sums = if slices > 1 { 0.5 + rows * columns * 4.0 / SUMS } else { 0.0 };
+            let time = rounds * (loads.max(operations) + sums);
+            if time < best.2 {
+                best = (tiles, slices, time);
+            }
+        }
+    }
+    (best.0, best.1)
+}
