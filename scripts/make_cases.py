@@ -179,6 +179,61 @@ def scans():
     return lambda x: (x.cumsum(1), x.cummax(0), x.cumprod(1), torch.logcumsumexp(x, 0)), [(torch.randn(5, 9),)]
 
 
+def spread(n, modulus=9973, step=7919):
+    """n numbers all over [-1, 1), some of them equal, that no file has to hold."""
+    return (torch.arange(n) * step % modulus).float() / modulus * 2 - 1
+
+
+@case()
+def long_reductions():
+    def function(x):
+        y = spread(50000) * x[0]
+        columns = y.reshape(2500, 20) + x[1]
+        grouped = y.reshape(2, 25000)
+        return y.sum(), y.amax(), y.argmin(), y.var(), y.logsumexp(0), columns.sum(0), columns.amin(0), grouped.softmax(1)[:, ::5000], grouped.std(1)
+
+    return function, [(torch.randn(2),)]
+
+
+@case()
+def long_scans():
+    def function(x):
+        y = spread(40000) * x[0]
+        grouped = y.reshape(2, 20000)
+        highest, places = grouped.cummax(1)
+        return y.cumsum(0)[::997], highest[:, ::997], places[:, ::997], y.reshape(2000, 20).cumsum(0)[::97]
+
+    return function, [(torch.randn(2),)]
+
+
+@case()
+def transposed_tiles():
+    return lambda x, y: (x.t() * 2, x.t() + y, x.bfloat16().t().contiguous(), (x > 0).t().contiguous()), [(torch.randn(37, 70), torch.randn(70, 37))]
+
+
+@case()
+def long_sort():
+    def function(x):
+        y = spread(5000, 4001) * x[0]
+        values, places = y.sort(stable=True)
+        return values[::31], places[::31], y.bfloat16().argsort(stable=True, descending=True)[::31], (y * 100).to(torch.int16).argsort(stable=True)[::31], y.topk(40)[0]
+
+    return function, [(torch.randn(1),)]
+
+
+@case()
+def scatter_many_rows():
+    def function(x):
+        y = spread(300 * 9).reshape(300, 9) * x[0]
+        places = (torch.arange(300 * 9) * 31 % 40).reshape(300, 9)
+        base = torch.ones(40, 9) * x[1]
+        rows = torch.arange(300) * 7 % 40
+        sums = base.scatter_add(0, places, y), base.index_add(0, rows, y)
+        return base.scatter(0, places, y), *sums, *(base.scatter_reduce(0, places, y, kind) for kind in ("amax", "amin", "prod", "mean"))
+
+    return function, [(torch.randn(2),)]
+
+
 @case(**ROWS)
 def matmul_prologue_epilogue():
     weight = torch.randn(16, 12)
@@ -1117,6 +1172,35 @@ def slices_into_gaps():
     """A scatter by strides into a tensor whose memory has gaps: what lands there is gone."""
     x = torch.empty_strided((3, 3), (6, 2)).copy_(torch.randn(3, 3))
     return lambda x, source: torch.as_strided_scatter(x, source, (2, 2), (1, 2), 1), [(x, torch.randn(2, 2))]
+
+
+class FusedEncoder(nn.Module):
+    """Encoder layers as the one operator that PyTorch runs them by when it only infers."""
+
+    def __init__(self):
+        super().__init__()
+        self.before = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, norm_first=True, activation="gelu")
+        self.after = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.3)
+
+    def layer(self, m, x, *mask):
+        own = m.self_attn
+        return torch._transformer_encoder_layer_fwd(
+            x, 8, 2, own.in_proj_weight, own.in_proj_bias, own.out_proj.weight, own.out_proj.bias, m.activation_relu_or_gelu == 2, m.norm_first, m.norm1.eps,
+            m.norm1.weight, m.norm1.bias, m.norm2.weight, m.norm2.bias, m.linear1.weight, m.linear1.bias, m.linear2.weight, m.linear2.bias, *mask,
+        )
+
+    def forward(self, x, padding, causal):
+        hidden = torch.where(padding, -math.inf, 0.0)
+        return self.layer(self.before, x), self.layer(self.before, x, causal, 0), self.layer(self.after, x, padding, 1), self.layer(self.after, x, hidden, 1)
+
+
+@case()
+def fused_encoder():
+    padding = torch.zeros(2, 5, dtype=torch.bool)
+    padding[1, 3:] = True
+    return FusedEncoder(), [(torch.randn(2, 5, 8), padding, torch.ones(5, 5, dtype=torch.bool).triu(1))]
 
 
 @case(x={0: torch.export.Dim("n")})

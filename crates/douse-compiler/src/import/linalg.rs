@@ -27,6 +27,9 @@ pub const ROWS: &[Row] = &[
     ("aten.cholesky_inverse.default", cholesky_inverse),
     ("aten.linalg_eigh.default", |i, a| eigh(i, a).map(|(values, vectors)| (values, vectors).into())),
     ("aten.linalg_eigvalsh.default", |i, a| eigh(i, a).map(|(values, _)| values.into())),
+    ("aten._linalg_eigh.default", |i, a| eigh(i, a).map(|(values, vectors)| (values, vectors).into())),
+    ("aten._linalg_slogdet.default", slogdet),
+    ("aten._linalg_svd.default", svd),
     ("aten.linalg_svd.default", svd),
     ("aten.linalg_svdvals.default", svdvals),
     ("aten.linalg_qr.default", qr),
@@ -188,7 +191,8 @@ fn svdvals(imp: &mut Importer, a: &Args) -> Result<Val> {
 /// U, S, V^H; with full matrices only where they are no larger than the reduced ones.
 fn svd(imp: &mut Importer, a: &Args) -> Result<Val> {
     let x = own(imp, a)?;
-    if a.bool_or("full_matrices", true)? && !is_square(imp, x) {
+    // The inner operator gives reduced matrices unless it is told otherwise.
+    if a.bool_or("full_matrices", !a.target.starts_with("aten._"))? && !is_square(imp, x) {
         return Err(a.unsupported("full_matrices of a matrix that is not square"));
     }
     Ok(imp.b.linalg(Linalg::Svd, &[x])?.into())

@@ -32,6 +32,7 @@ mod detection;
 mod distance;
 mod einsum;
 mod embedding;
+mod encoder;
 mod fft;
 mod foreach;
 pub mod formula;

@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use super::importer::{Function, Row, copied, in_place};
 use super::{
     activation, arithmetic, attention, calculus, comparison, complex, control, convert, convolution, create, detection,
-    distance, einsum, embedding, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss, matmul,
-    norm, normalization, pad, pooling, quantized, random, rearrange, recurrent, reduce, resize, scan, scatter, search,
-    signal, softmax, sort, special, split, statistics, steps, strided, systems, unique, view, vmap,
+    distance, einsum, embedding, encoder, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss,
+    matmul, norm, normalization, pad, pooling, quantized, random, rearrange, recurrent, reduce, resize, scan, scatter,
+    search, signal, softmax, sort, special, split, statistics, steps, strided, systems, unique, view, vmap,
 };
 
 /// The families' tables.
@@ -29,6 +29,7 @@ const FAMILIES: &[&[Row]] = &[
     distance::ROWS,
     einsum::ROWS,
     embedding::ROWS,
+    encoder::ROWS,
     fft::ROWS,
     foreach::LIST_ROWS,
     foreach::OTHER_ROWS,

@@ -71,7 +71,7 @@ impl Importer {
     }
 
     /// New values as tensors of the program.
-    fn named(&mut self, val: Val) -> Result<Val> {
+    pub(super) fn named(&mut self, val: Val) -> Result<Val> {
         Ok(match val {
             Val::Value(v) => {
                 let dtype = self.b.dtype(v);
