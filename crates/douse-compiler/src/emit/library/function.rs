@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use douse_core::sym::{Expr, Ranges};
 use douse_core::{DType, Error, Result};
 use douse_program::library::View;
-use douse_program::plan::Plan;
+use douse_program::plan::{BufferKind, Plan};
 use douse_program::target::LibraryLaunch;
 
 use super::part::Part;
@@ -163,10 +163,12 @@ impl<'a> Writer<'a> {
         let mut pointers = Vec::with_capacity(draft.arguments.len());
         for Argument { name, view, .. } in &draft.arguments {
             let element = self.element(view)?;
-            let kind = match changed.contains(&view.buffer) {
-                true => format!("{element} *"),
-                // Nothing that the function writes is in it: loads need not wait for stores.
-                false => format!("const {element} *__restrict__ "),
+            let kind = match self.plan.buffers.get(view.buffer as usize).map(|buffer| &buffer.kind) {
+                _ if changed.contains(&view.buffer) => format!("{element} *"),
+                // Nobody ever writes it: loads need not wait for stores. (What an earlier launch wrote must not be loaded so: where launches
+                // overlap, such loads might come before the wait for that launch.)
+                Some(BufferKind::Constant(_)) => format!("const {element} *__restrict__ "),
+                _ => format!("const {element} *"),
             };
             pointers.push((kind, name.to_string(), view.buffer));
         }
