@@ -22,6 +22,9 @@ def library():
     found = sorted(p for folder in folders for p in folder.glob("*/lib/libnvrtc.so.1*"))
     if not found:
         sys.exit("NVRTC is not there: pip install nvidia-cuda-nvrtc")
+    # Packages before 13.1 do not say that it lies beside.
+    for builtins in found[-1].parent.glob("libnvrtc-builtins.so.*"):
+        ctypes.CDLL(str(builtins))
     return ctypes.CDLL(str(found[-1]))
 
 

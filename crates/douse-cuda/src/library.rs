@@ -1,6 +1,7 @@
 //! Shared libraries that are opened at run time.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use douse_core::{Code, Error, Result};
 use libloading::Library;
@@ -55,6 +56,21 @@ fn open(name: &OsString) -> Result<Library, libloading::Error> {
 fn open(name: &OsString) -> Result<Library, libloading::Error> {
     // SAFETY: opening runs the library's initialisers, which for the CUDA libraries have no preconditions.
     unsafe { Library::new(name) }
+}
+
+/// Opens a library beside another, if it is there. With `RTLD_NODELETE` it stays in the process, where the loader finds it by its name.
+pub(crate) fn open_beside(name: &OsString, wanted: impl Fn(&str) -> bool) {
+    let folder = Path::new(name).parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok());
+    for entry in entries.into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(&wanted) {
+            let path = entry.path().into_os_string();
+            match open(&path) {
+                Ok(_) => tracing::debug!(library = %path.display(), "opened"),
+                Err(error) => tracing::debug!("{}", reason(&path, &error)),
+            }
+        }
+    }
 }
 
 /// Declares a table of a library's functions: field, symbol, parameters. All return the library's status.

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use crate::arch::{Architecture, Form};
 use crate::cache::{Cache, Key};
 use crate::driver::Version;
-use crate::library::{Opened, entry_points, open_first};
+use crate::library::{Opened, entry_points, open_beside, open_first};
 
 const ADVICE: &str = "Lowering for a GPU needs NVRTC 12.8 or later, NVIDIA's compiler library. It is part of the CUDA toolkit, and a Python \
                       package of its own: pip install nvidia-cuda-nvrtc. If it lies elsewhere, name the file in DOUSE_NVRTC.";
@@ -77,6 +77,8 @@ impl Nvrtc {
     /// As [`Nvrtc::open`].
     pub fn open_as(names: &[OsString]) -> Result<Nvrtc> {
         let Opened { library, name } = open_first("NVRTC", names, ADVICE)?;
+        // It opens this one by name when it compiles, and the Python packages before 13.1 do not say that it lies beside.
+        open_beside(&name, |file| file.starts_with("libnvrtc-builtins.so."));
         let old = |what: &str| Error::not_supported(format!("{} is too old: {what}. {ADVICE}", name.display()));
         let table = Table::load(library).map_err(|symbol| old(&format!("it has no {symbol}")))?;
         let (mut major, mut minor) = (0, 0);

@@ -130,9 +130,9 @@ template <class T> inline T atomicMax(T *p, T value) { T old = *p; if (value > o
 template <class T> inline T atomicMin(T *p, T value) { T old = *p; if (value < old) *p = value; return old; }
 template <class T> inline T atomicOr(T *p, T value) { T old = *p; *p = old | value; return old; }
 template <class T> inline T atomicExch(T *p, T value) { T old = *p; *p = value; return old; }
-inline void __threadfence() {}
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() {}
-inline void __threadfence_system() {}
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 // A symbol of the module: kernels declare it once more.
 extern "C" void cudaGraphSetConditional(unsigned long long condition, unsigned value) {
