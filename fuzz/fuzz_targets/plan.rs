@@ -113,25 +113,12 @@ fn small(plan: &Plan, steps: &[Step]) -> Option<Vec<Step>> {
     let mut out = Vec::new();
     for step in steps {
         match step {
-            Step::Kernel { kernel, args } => {
-                let kernel: &Kernel = plan.kernels.get(*kernel as usize)?;
-                for stage in &kernel.stages {
-                    require(kernel.outer.iter().chain(&stage.inner), &mut out)?;
-                }
-                buffers(plan, args, &mut out)?;
+            Step::Kernel { .. } | Step::Library(_) | Step::Fused { .. } => {
+                work(plan, step, &mut out)?;
                 out.push(step.clone());
             }
-            Step::Library(library) => {
-                let (read, written) = library.buffers();
-                buffers(plan, &[read, written].concat(), &mut out)?;
-                if let Library::Convolution(c) = library {
-                    // Each element of the result sums over all of the weight.
-                    require(c.out.sizes.iter().chain(&c.weight.sizes), &mut out)?;
-                }
-                let (read, written) = library.views();
-                for view in read.into_iter().chain(written) {
-                    require(&view.sizes, &mut out)?;
-                }
+            Step::Together(steps) => {
+                steps.iter().try_for_each(|step| work(plan, step, &mut out))?;
                 out.push(step.clone());
             }
             Step::If { predicate, then, otherwise } => out.push(Step::If {
@@ -152,6 +139,36 @@ fn small(plan: &Plan, steps: &[Step]) -> Option<Vec<Step>> {
     }
     let instructions: usize = plan.kernels.iter().flat_map(|k| &k.stages).map(|s| s.body.len() + s.effects.len()).sum();
     (out.len() <= STEPS && instructions <= STEPS).then_some(out)
+}
+
+/// Requires that what a kernel or library step works through is small.
+fn work(plan: &Plan, step: &Step, out: &mut Vec<Step>) -> Option<()> {
+    let (library, launch) = match step {
+        Step::Kernel { kernel, args } => (None, Some((kernel, args))),
+        Step::Library(library) => (Some(library), None),
+        Step::Fused { library, kernel, args } => (Some(library), Some((kernel, args))),
+        _ => return None,
+    };
+    if let Some(library) = library {
+        let (read, written) = library.buffers();
+        buffers(plan, &[read, written].concat(), out)?;
+        if let Library::Convolution(c) = library {
+            // Each element of the result sums over all of the weight.
+            require(c.out.sizes.iter().chain(&c.weight.sizes), out)?;
+        }
+        let (read, written) = library.views();
+        for view in read.into_iter().chain(written) {
+            require(&view.sizes, out)?;
+        }
+    }
+    if let Some((kernel, args)) = launch {
+        let kernel: &Kernel = plan.kernels.get(*kernel as usize)?;
+        for stage in &kernel.stages {
+            require(kernel.outer.iter().chain(&stage.inner), out)?;
+        }
+        buffers(plan, args, out)?;
+    }
+    Some(())
 }
 
 fn buffers(plan: &Plan, ids: &[BufferId], out: &mut Vec<Step>) -> Option<()> {
