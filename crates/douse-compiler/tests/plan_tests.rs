@@ -159,6 +159,28 @@ output "y" tensor %5 float32 strides [6, 1]
     assert_eq!(words(&plan.steps), "library kernel");
 }
 
+/// A product of fewer points than what is computed with it has no epilogue: the points beyond it would never be computed.
+#[test]
+fn a_product_that_only_part_of_a_kernel_reads_has_no_epilogue() {
+    let plan = planned(
+        r#"method "m"
+input 0 "x" float32[3, 4] strides [4, 1]
+input 1 "w" float32[4, 4] strides [4, 1]
+body
+  %0: float32[3, 4] = input 0
+  %1: float32[4, 4] = input 1
+  %2: float32[1, 4] = move %0 map [i0, i1]
+  %3: float32[1, 4] = matmul %2 %1
+  %4: float32[3, 4] = move %3 map [i0, i1] guard (i0 < 1)
+  %5: float32[3, 4] = exp %0
+  %6: float32[3, 4] = add %4 %5
+end
+output "y" tensor %6 float32 strides [4, 1]
+"#,
+    );
+    assert_eq!(words(&plan.steps), "library kernel");
+}
+
 /// Each new element of the state would be seen by the rest of the product.
 #[test]
 fn an_epilogue_writes_nothing_that_its_product_reads() {

@@ -64,3 +64,14 @@ pub fn counts(plan: &Plan) -> Vec<u32> {
     });
     counts
 }
+
+/// The results of products that go to an epilogue, which an executor that does both at once never stores.
+pub fn unstored(plan: &Plan) -> Vec<BufferId> {
+    let mut found = Vec::new();
+    each_step(&plan.steps, &mut |step| {
+        if let Step::Fused { library, .. } = step {
+            found.extend(library.buffers().1);
+        }
+    });
+    found
+}

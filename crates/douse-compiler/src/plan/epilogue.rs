@@ -167,7 +167,9 @@ fn loops_of(outer: &[Expr], index: &Expr, result: &View) -> Option<Vec<Expr>> {
     let dims = in_memory_order(&result.sizes, &result.strides)?;
     let mut found = vec![Expr::int(0); outer.len()];
     let (mut loops, mut dims) = (loops.into_iter().peekable(), dims.into_iter().peekable());
-    while let (Some(inner), Some(dim)) = (loops.next(), dims.next()) {
+    while loops.peek().is_some() {
+        // A loop without a dimension repeats the result, or reads only part of its passes from it.
+        let (inner, dim) = (loops.next()?, dims.next()?);
         let coordinate = Expr::loop_var(dim);
         let (size, extent) = (&outer[inner], &result.sizes[dim]);
         if size == extent {
@@ -193,7 +195,7 @@ fn loops_of(outer: &[Expr], index: &Expr, result: &View) -> Option<Vec<Expr>> {
             return None;
         }
     }
-    (loops.next().is_none() && dims.next().is_none()).then_some(found)
+    dims.next().is_none().then_some(found)
 }
 
 /// The further numbers whose sizes, with `first`, multiply to `whole`; taken only if they do.
