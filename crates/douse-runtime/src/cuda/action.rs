@@ -57,7 +57,7 @@ pub(super) struct Segment {
 /// Work for the device.
 #[derive(Debug)]
 pub(super) enum Op {
-    /// Brings the call's inputs and its control block to the device.
+    /// Brings the call's inputs and its random state to the device, and inputs in other layouts into the program's.
     Upload,
     /// Brings the error flag and outputs back.
     Download,

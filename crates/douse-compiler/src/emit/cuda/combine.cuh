@@ -233,14 +233,6 @@ template <class Op, int THREADS> struct Across<Op, BlockLanes<THREADS> > {
     }
     return a;
   }
-  static DEVICE A last(A a) {
-    A *parts = space<-1>();
-    __syncthreads();
-    if (threadIdx.x == THREADS - 1) parts[0] = a;
-    __syncthreads();
-    a = parts[0];
-    return a;
-  }
   static DEVICE A before(A a, A &total) {
     A *parts = space<-1>();
     const int warp = threadIdx.x / 32;
