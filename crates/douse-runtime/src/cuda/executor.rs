@@ -11,6 +11,7 @@ use douse_program::arena;
 use douse_program::payload::Payload;
 use douse_program::place::lifetimes;
 use douse_program::plan::{BufferId, BufferKind, Data, Plan};
+use douse_program::uses::unstored;
 
 use super::action::{Actions, FunctionMeta, actions};
 use super::code::choose;
@@ -141,7 +142,12 @@ impl Executor {
         }
         initial.sort_by(|(a, _), (b, _)| a.cmp(b));
         states.sort_by(|(_, a), (_, b)| a.cmp(b));
-        let (lives, outputs) = (lifetimes(&plan), outputs::buffers(&plan));
+        let (mut lives, outputs) = (lifetimes(&plan), outputs::buffers(&plan));
+        for buffer in unstored(&plan) {
+            if let Some(life) = lives.get_mut(buffer as usize) {
+                *life = None;
+            }
+        }
         let device = device.clone();
         tracing::debug!(method = %plan.name, ?device, arch = %target.arch, "method loaded");
         let prepared = Prepared { plan, device, actions, constants, _memory: memory, initial, lives, states, outputs };
@@ -218,11 +224,6 @@ impl Executor {
     /// How the inputs of the last call came to the device.
     pub fn bindings(&self) -> Bindings {
         self.bindings
-    }
-
-    /// Stops timing calls on the device.
-    pub fn leave_untimed(&mut self) {
-        self.timer = None;
     }
 
     /// The method's functions, each once, as they are launched first.

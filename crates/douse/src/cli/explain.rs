@@ -9,7 +9,8 @@ use douse_program::arena::Layout;
 use douse_program::bounds::{ranges, size_bounds};
 use douse_program::library::Library;
 use douse_program::place::lifetimes;
-use douse_program::plan::{BufferKind, InputKind, Plan, Step};
+use douse_program::plan::{BufferId, BufferKind, Data, InputKind, Plan, Predicate, Step};
+use douse_program::uses::each_step;
 
 use super::device::Device;
 use super::failure::Done;
@@ -74,8 +75,7 @@ fn functions(all: &[FunctionMeta]) -> String {
 
 /// How many steps of each kind a plan has, its memory, and the reads that the host waits for.
 fn summary(plan: &Plan) -> String {
-    let mut counts = Counts::default();
-    counts.steps(&plan.steps);
+    let counts = Counts::of(plan);
     let ranges = ranges(plan);
     let mut memory = [("inputs", 0u64, true), ("outputs", 0, true), ("state", 0, true), ("constants", 0, true)];
     for buffer in &plan.buffers {
@@ -103,11 +103,12 @@ fn summary(plan: &Plan) -> String {
         })
         .collect();
     format!(
-        "{}: {} kernel launches ({} kernels), {} library steps, {} copies, {} branches, {} loops, {} host reads\n  memory: {}, {}\n{}",
+        "{}: {} kernel launches ({} kernels), {} library steps ({} with an epilogue), {} copies, {} branches, {} loops, {} host reads\n  memory: {}, {}\n{}",
         plan.name,
         counts.kernels,
         plan.kernels.len(),
         counts.library,
+        counts.epilogues,
         counts.copies,
         counts.branches,
         counts.loops,
@@ -154,34 +155,36 @@ struct Counts {
 }
 
 impl Counts {
-    fn steps(&mut self, steps: &[Step]) {
-        use douse_program::plan::Predicate;
-        for step in steps {
-            let read = |predicate: &Predicate| usize::from(matches!(predicate, Predicate::Buffer(_)));
-            match step {
-                Step::Kernel { .. } => self.kernels += 1,
-                Step::Together(steps) => self.steps(steps),
-                Step::Library(library) | Step::Fused { library, .. } => {
-                    self.library += 1;
-                    self.epilogues += usize::from(matches!(step, Step::Fused { .. }));
-                    self.reads += usize::from(matches!(library, Library::Nonzero { .. }));
-                }
-                Step::Copy { .. } => self.copies += 1,
-                Step::Read { .. } => self.reads += 1,
-                Step::Set { .. } | Step::Require { .. } => {}
-                Step::If { predicate, then, otherwise } => {
-                    self.branches += 1;
-                    self.reads += read(predicate);
-                    self.steps(then);
-                    self.steps(otherwise);
-                }
-                Step::While { test, predicate, body } => {
-                    self.loops += 1;
-                    self.reads += read(predicate);
-                    self.steps(test);
-                    self.steps(body);
-                }
+    fn of(plan: &Plan) -> Counts {
+        let mut counts = Counts::default();
+        // What stands in the plan is known when the method is loaded.
+        let read = |buffer: BufferId| {
+            let kind = plan.buffers.get(buffer as usize).map(|buffer| &buffer.kind);
+            usize::from(!matches!(kind, Some(BufferKind::Constant(Data::Inline(_) | Data::Zeros(_)))))
+        };
+        let decided = |predicate: &Predicate| match predicate {
+            Predicate::Buffer(buffer) => read(*buffer),
+            Predicate::Cond(_) => 0,
+        };
+        each_step(&plan.steps, &mut |step| match step {
+            Step::Kernel { .. } => counts.kernels += 1,
+            Step::Library(library) | Step::Fused { library, .. } => {
+                counts.library += 1;
+                counts.epilogues += usize::from(matches!(step, Step::Fused { .. }));
+                counts.reads += usize::from(matches!(library, Library::Nonzero { .. }));
             }
-        }
+            Step::Copy { .. } => counts.copies += 1,
+            Step::Read { buffer, .. } => counts.reads += read(*buffer),
+            Step::Together(_) | Step::Set { .. } | Step::Require { .. } => {}
+            Step::If { predicate, .. } => {
+                counts.branches += 1;
+                counts.reads += decided(predicate);
+            }
+            Step::While { predicate, .. } => {
+                counts.loops += 1;
+                counts.reads += decided(predicate);
+            }
+        });
+        counts
     }
 }
