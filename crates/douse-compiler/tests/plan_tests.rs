@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use douse_compiler::emit::emit;
 use douse_compiler::plan::plan;
 use douse_ir::{Module, verified};
 use douse_program::check::check;
@@ -224,4 +225,31 @@ output "z" tensor %5 float32 strides [4, 1]
     };
     assert_eq!(words(&planned(&text("%0")).steps), "(fused library)");
     assert_eq!(words(&planned(&text("%4")).steps), "fused library");
+}
+
+/// They run in one function, whose blocks are at one of them at a time.
+#[test]
+fn products_that_stand_together_share_their_shared_memory() {
+    let (mut nodes, mut inputs, mut outputs) = (String::new(), String::new(), String::new());
+    for n in 1..5 {
+        inputs += &format!("input {n} \"w{n}\" float64[64, 6{n}] strides [6{n}, 1]\n");
+        nodes += &format!("  %{n}: float64[64, 6{n}] = input {n}\n");
+        outputs += &format!("output \"y{n}\" tensor %{} float64 strides [6{n}, 1]\n", n + 4);
+    }
+    for n in 1..5 {
+        nodes += &format!("  %{}: float64[100, 6{n}] = matmul %0 %{n}\n", n + 4);
+    }
+    let text = format!(
+        "method \"m\"\ninput 0 \"x\" float64[100, 64] strides [64, 1]\n{inputs}body\n  \
+         %0: float64[100, 64] = input 0\n{nodes}end\n{outputs}"
+    );
+    let plan = planned(&text);
+    assert_eq!(words(&plan.steps), "(library library library library)");
+    let emitted = emit(&plan, "sm_90").unwrap();
+    let launches: Vec<_> = emitted.library.iter().flat_map(|step| &step.launches).collect();
+    // Two stages of 16 x 64 elements of each side; rows end in four more.
+    assert_eq!(launches.iter().map(|l| l.launch.shared).collect::<Vec<_>>(), [4 * 16 * 68 * 8]);
+    let product = emitted.modules[0].split_once("void tile_product(").unwrap().1;
+    let product = product.split_once("\n}").unwrap().0;
+    assert!(product.contains("DYNAMIC_SHARED") && !product.contains("__shared__"), "{product}");
 }

@@ -1,6 +1,14 @@
-//! Which steps mention which buffers.
+//! Which steps mention which buffers, and which kernels write.
 
+use crate::kernel::{Access, Kernel};
 use crate::plan::{BufferId, Plan, Predicate, Step};
+
+impl Kernel {
+    /// Those of the buffers given to its parameters that it writes.
+    pub fn written<'a>(&'a self, args: &'a [BufferId]) -> impl Iterator<Item = BufferId> + 'a {
+        args.iter().zip(&self.params).filter(|(_, param)| param.access != Access::Read).map(|(arg, _)| *arg)
+    }
+}
 
 impl Step {
     /// The buffers that a step mentions itself, those of steps within it left out; one that is mentioned twice stands there twice.

@@ -195,13 +195,6 @@ impl Method {
         }
     }
 
-    /// Times calls no longer.
-    pub fn leave_calls_untimed(&mut self) {
-        if let Engine::Cuda(executor) = &mut self.engine {
-            executor.leave_untimed();
-        }
-    }
-
     /// How long the host has waited for the device in the last call: the rest of the call is the host's own work. Zero on the CPU.
     pub fn waited(&self) -> Duration {
         match &self.engine {

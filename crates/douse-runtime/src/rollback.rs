@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use douse_cpu::State;
-use douse_program::kernel::{Access, Effect, Kernel, Op};
+use douse_program::kernel::{Effect, Kernel, Op};
 use douse_program::library::Library;
 use douse_program::plan::{BufferId, BufferKind, Plan, Step};
 
@@ -91,8 +91,7 @@ impl Walk<'_> {
 
     fn kernel(&mut self, number: u32, args: &[BufferId]) {
         let Some(kernel) = self.plan.kernels.get(number as usize) else { return };
-        let written = args.iter().zip(&kernel.params).filter(|(_, p)| p.access != Access::Read);
-        self.step(written.map(|(arg, _)| *arg).collect::<Vec<_>>(), can_fail(kernel));
+        self.step(kernel.written(args), can_fail(kernel));
     }
 
     fn library(&mut self, library: &Library) {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use douse_program::kernel::{Access, Effect, Op};
+use douse_program::kernel::{Effect, Op};
 use douse_program::plan::{BufferId, BufferKind, Plan, Step};
 use douse_program::target::library_steps;
 
@@ -36,10 +36,7 @@ impl<'a> Guards<'a> {
             match step {
                 Step::Kernel { kernel, args } => {
                     let number = *kernel as usize;
-                    let params = self.plan.kernels.get(number).map(|kernel| kernel.params.as_slice());
-                    let params = args.iter().zip(params.unwrap_or_default());
-                    let written = params.filter(|(_, p)| p.access != Access::Read).map(|(arg, _)| *arg);
-                    if self.needed(written) {
+                    if self.plan.kernels.get(number).is_some_and(|kernel| self.needed(kernel.written(args))) {
                         self.kernels.insert(number);
                     }
                 }

@@ -1,8 +1,8 @@
 //! One kernel as a CUDA C++ function.
 
+use douse_core::Result;
 use douse_core::pointwise::Combine;
 use douse_core::sym::{Expr, Ranges, Symbol};
-use douse_core::{Error, Result};
 use douse_program::kernel::{Access, Effect, Kernel, Op, Stage};
 use douse_program::target::Launch;
 
@@ -246,7 +246,7 @@ impl Writer<'_> {
         };
         let loop_type = self.indexer(stage).loop_width(*last).name();
         let whole = size.as_int().is_some_and(|size| size % points == 0);
-        let (kernel, row, private) = (self.kernel, self.row.clone(), self.private);
+        let (row, private) = (self.row.clone(), self.private);
         let late = self.late_stores(stage, loops, vectors);
         let mut body = self.body(stage);
         let count = if whole {
@@ -274,8 +274,7 @@ impl Writer<'_> {
         }
         for number in vectors.stores() {
             if let Some(Effect::Store { param, .. }) = stage.effects.get(*number) {
-                let dtype = kernel.params.get(*param as usize).map(|p| p.dtype);
-                let dtype = dtype.ok_or_else(|| Error::internal("a parameter is not there"))?;
+                let dtype = body.param(*param)?;
                 body.out.line(format!("{} w{number}[{points}] = {{}};", names::register(dtype)?));
             }
         }
@@ -295,8 +294,7 @@ impl Writer<'_> {
         body.sums(vectors, true)?;
         for number in vectors.stores() {
             if let Some(Effect::Store { param, index, value, .. }) = stage.effects.get(*number) {
-                let dtype = kernel.params.get(*param as usize).map(|p| p.dtype);
-                let dtype = dtype.ok_or_else(|| Error::internal("a parameter is not there"))?;
+                let dtype = body.param(*param)?;
                 let (rounding, element) = (body.rounding(*param, *value)?, names::element(dtype)?);
                 body.out.line(format!("const auto p{number} = pack<{}, {element}>(w{number});", rounding.name()));
                 let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));

@@ -1,9 +1,9 @@
 //! CUDA C++ from plans.
 //!
-//! Each kernel becomes one function ([`kernel`]), by a [`strategy`] that says which threads take which points; its [`body`] is the kernel's
-//! instructions one by one. Library steps become functions too ([`library`]), which call the templates in `cuda/`. Functions are put
-//! together into modules, each of which begins with the prelude and compiles by itself, without headers. They are meant to be compiled with
-//! [`OPTIONS`]: an operation rounds by itself, as in eager PyTorch.
+//! Each kernel becomes a function ([`kernel`]), by a [`strategy`] that says which threads take which points; where blocks share a point, it becomes
+//! several ([`split`]). Its [`body`] is the kernel's instructions one by one. Library steps become functions too ([`library`]), which call the
+//! templates in `cuda/` and have their epilogues written into them. Functions are put together into modules, each of which begins with the prelude
+//! and compiles by itself, without headers. They are meant to be compiled with [`OPTIONS`]: an operation rounds by itself, as in eager PyTorch.
 
 mod body;
 mod guard;

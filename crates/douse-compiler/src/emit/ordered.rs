@@ -118,14 +118,7 @@ impl Writer<'_> {
             self.out.line("fault.raise_in(flag);");
         }
         self.out.line(format!("const int turn = base / {tile} % 2;"));
-        self.out.line("if (base > 0) {");
-        self.out.line(format!("for (int n = 0; n < {tile}; n += 32) {{"));
-        for Change { effect, function, param, .. } in &changes {
-            let [place, value] = ["places", "values"].map(|name| format!("{name}{effect}[1 - turn][warp] + n"));
-            self.out.line(format!("{function}(a{param}, ({place})[lane], {value}, slots[warp]);"));
-        }
-        self.out.line("}");
-        self.out.line("}");
+        self.make_changes(&changes, tile);
         self.out.line("#pragma unroll");
         self.out.line(format!("for (int n = 0; n < {rows}; ++n) {{"));
         for Change { effect, .. } in &changes {
@@ -137,6 +130,18 @@ impl Writer<'_> {
         self.out.line("}");
         let blocks = &count.ceil_div(&Expr::int(i64::from(columns))) * i64::from(owners);
         Ok((blocks, 32 * columns))
+    }
+
+    /// Each warp makes its column's changes of the tile before.
+    fn make_changes(&mut self, changes: &[Change], tile: u32) {
+        self.out.line("if (base > 0) {");
+        self.out.line(format!("for (int n = 0; n < {tile}; n += 32) {{"));
+        for Change { effect, function, param, .. } in changes {
+            let [place, value] = ["places", "values"].map(|name| format!("{name}{effect}[1 - turn][warp] + n"));
+            self.out.line(format!("{function}(a{param}, ({place})[lane], {value}, slots[warp]);"));
+        }
+        self.out.line("}");
+        self.out.line("}");
     }
 
     /// The outer loops that are taken apart, and those that are taken in order.

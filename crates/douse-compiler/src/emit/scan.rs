@@ -187,9 +187,9 @@ impl Writer<'_> {
         body.out.line("}");
         body.out.line("if (k > 0) {");
         for Scan { number, .. } in scans {
-            body.out.line(format!("auto before = x{number}[k > 0 ? k - 1 : 0];"));
-            body.out.line(format!("Scan{number}::join(before, x{number}[k]);"));
-            body.out.line(format!("x{number}[k] = before;"));
+            body.out.line(format!("auto before{number} = x{number}[k > 0 ? k - 1 : 0];"));
+            body.out.line(format!("Scan{number}::join(before{number}, x{number}[k]);"));
+            body.out.line(format!("x{number}[k] = before{number};"));
         }
         body.out.line("}");
         body.out.line("}");

@@ -38,11 +38,7 @@ impl Vectors {
     /// The vectors along a loop of this size, whose points so many threads share.
     pub fn along(kernel: &Kernel, stage: &Stage, last: usize, size: &Expr, threads: i64) -> Vectors {
         let uniform = registers::uniform(stage, last);
-        let varies = |s| matches!(s, Symbol::Value(r) if uniform.get(r as usize) != Some(&true));
-        let contiguous = |index: &Expr| {
-            let affine = index.affine(Symbol::Loop(last as u32));
-            affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(varies))
-        };
+        let contiguous = |index: &Expr| is_contiguous(index, last, &uniform);
         let dtype = |param: u32| kernel.params.get(param as usize).map_or(DType::F64, |p| p.dtype);
         let mut vectors = Vectors::default();
         let mut least = BYTES;
@@ -116,15 +112,12 @@ impl Vectors {
 
     /// Whether an index counts the points of the loop that a scan goes along, and is known where the vector begins.
     pub fn runs(&self, index: &Expr) -> bool {
-        let Some(last) = self.last else { return false };
-        let varies = |s| matches!(s, Symbol::Value(r) if self.uniform.get(r as usize) != Some(&true));
-        let affine = index.affine(Symbol::Loop(last as u32));
-        affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(varies))
+        self.last.is_some_and(|last| is_contiguous(index, last, &self.uniform))
     }
 
     /// Those of a run of points along the dimension `along`, if there is one, that hold a product's result, parameter `result`.
     pub fn of_run(stage: &Stage, along: Option<usize>, result: u32) -> Vectors {
-        let contiguous = |index: &Expr| along.is_some_and(|number| is_contiguous(index, number));
+        let contiguous = |index: &Expr| along.is_some_and(|number| is_contiguous(index, number, &[]));
         let loads = stage.body.iter().enumerate().filter(|(_, inst)| match &inst.op {
             Op::Load { param, .. } if *param == result => true,
             Op::Load { index, guard: None, .. } => contiguous(index),
@@ -166,10 +159,11 @@ impl Vectors {
     }
 }
 
-/// Whether an index counts the points of a loop one by one, from a place that is known before any register is.
-fn is_contiguous(index: &Expr, number: usize) -> bool {
+/// Whether an index counts the points of a loop one by one, from a place that is known before all registers but the `uniform` ones are.
+fn is_contiguous(index: &Expr, number: usize, uniform: &[bool]) -> bool {
+    let varies = |symbol| matches!(symbol, Symbol::Value(register) if uniform.get(register as usize) != Some(&true));
     let affine = index.affine(Symbol::Loop(number as u32));
-    affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(|s| matches!(s, Symbol::Value(_))))
+    affine.is_some_and(|(step, rest)| step.is_int(1) && !rest.mentions(varies))
 }
 
 /// Whether an index stands at a multiple of `points` wherever the loop's variable does.

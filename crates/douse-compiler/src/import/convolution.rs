@@ -146,7 +146,7 @@ fn require_reach(imp: &mut Importer, input: Value, weight: Value, conv: &Convolu
     let nothing = [n, channels]
         .into_iter()
         .fold(Cond::Bool(false), |any, size| any.or(&Cond::compare(Compare::Eq, size, &Expr::int(0))));
-    for (d, (size, kernel)) in places.iter().zip(&kernel[2..]).enumerate() {
+    for (d, (size, kernel)) in places.iter().zip(kernel.get(2..).unwrap_or_default()).enumerate() {
         let some = Cond::compare(Compare::Ge, size, &Expr::int(1));
         imp.require(some.or(&nothing), "a convolution of an input without places");
         let (Some(step), Some(low), Some(high)) = (conv.dilation.get(d), conv.padding.get(d), conv.padding_end.get(d))

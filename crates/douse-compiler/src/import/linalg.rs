@@ -2,7 +2,7 @@
 
 use douse_core::pointwise::{Binary, Combine, Unary};
 use douse_core::sym::Expr;
-use douse_core::{DType, Result, Scalar};
+use douse_core::{DType, Error, Result, Scalar};
 use douse_ir::Value;
 use douse_program::library::Linalg;
 
@@ -61,7 +61,7 @@ pub fn own(imp: &mut Importer, a: &Args) -> Result<Value> {
 }
 
 fn first(results: Vec<Value>) -> Result<Value> {
-    results.first().copied().ok_or_else(|| douse_core::Error::internal("a decomposition without a result"))
+    results.first().copied().ok_or_else(|| Error::internal("a decomposition without a result"))
 }
 
 fn det(imp: &mut Importer, a: &Args) -> Result<Val> {
@@ -119,6 +119,9 @@ fn solve(imp: &mut Importer, a: &Args) -> Result<Val> {
 
 /// X of A X = B, or of X A = B, for matrices whose leading dimensions broadcast.
 pub fn solved(imp: &mut Importer, x: Value, y: Value, left: bool) -> Result<Value> {
+    if imp.b.rank(x) < 2 || imp.b.rank(y) < 2 {
+        return Err(Error::invalid_program("a system of linear equations of what is not a matrix"));
+    }
     let (x, y) = if left { (x, y) } else { (turned(imp, x)?, turned(imp, y)?) };
     let batch = |imp: &Importer, v: Value| imp.b.shape(v)[..imp.b.rank(v) - 2].to_vec();
     let (bx, by) = (batch(imp, x), batch(imp, y));
@@ -179,7 +182,7 @@ pub fn singular_values(imp: &mut Importer, x: Value) -> Result<Value> {
     let dtype = imp.b.dtype(x);
     match imp.b.linalg(Linalg::Svd, &[x])?.as_slice() {
         [_, values, _] => Ok(*values),
-        _ => Err(douse_core::Error::internal(format!("singular values of {dtype}"))),
+        _ => Err(Error::internal(format!("singular values of {dtype}"))),
     }
 }
 

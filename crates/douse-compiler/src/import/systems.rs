@@ -39,6 +39,9 @@ fn with_info(imp: &mut Importer, a: &Args, target: &str) -> Result<Val> {
 /// A matrix's part on and above its diagonal, or on and below; `unit`: with ones on it.
 fn triangle(imp: &mut Importer, x: Value, upper: bool, unit: bool) -> Result<Value> {
     let (rank, shape) = (imp.b.rank(x), imp.b.shape(x).to_vec());
+    if rank < 2 {
+        return Err(Error::invalid_program("a triangle of what is not a matrix"));
+    }
     let (row, column) = (Expr::loop_var(rank - 2), Expr::loop_var(rank - 1));
     let (less, more) = if upper { (&row, &column) } else { (&column, &row) };
     let inside = Cond::compare(if unit { Compare::Lt } else { Compare::Le }, less, more);

@@ -122,6 +122,12 @@ fn integer(a: &Args, at: usize) -> Result<i64> {
     }
 }
 
+/// The elements of a batch of this size.
+fn elements(a: &Args, size: i64) -> Result<usize> {
+    let size = usize::try_from(size).ok().filter(|size| *size <= MOST);
+    size.ok_or_else(|| a.unsupported("vmap over so many elements"))
+}
+
 /// The size of the batch, and what random operators do.
 fn enter(_: &mut Importer, a: &Args) -> Result<Val> {
     match argument(a, 1)? {
@@ -137,7 +143,9 @@ fn add(imp: &mut Importer, a: &Args) -> Result<Val> {
     let dim = imp.dim(a, integer(a, 1)?, shape.len())?;
     let size = shape.get(dim).and_then(Expr::as_int);
     let size = size.ok_or_else(|| a.unsupported("vmap over a size known only at run time"))?;
-    let all = (0..size).map(|i| selected(imp, t, dim, &Expr::int(i)).map(Val::Tensor)).collect::<Result<_>>()?;
+    let all = (0..elements(a, size)? as i64)
+        .map(|i| selected(imp, t, dim, &Expr::int(i)).map(Val::Tensor))
+        .collect::<Result<_>>()?;
     Ok(Val::Batched(integer(a, 2)?, all))
 }
 
@@ -146,7 +154,7 @@ fn remove(imp: &mut Importer, a: &Args) -> Result<Val> {
     let (size, dim) = (integer(a, 2)?, integer(a, 3)?);
     let all = match argument(a, 0)? {
         Val::Batched(_, all) => all.clone(),
-        other => vec![other.clone(); usize::try_from(size).unwrap_or_default()],
+        other => vec![other.clone(); elements(a, size)?],
     };
     if all.is_empty() {
         return Err(a.unsupported("vmap over nothing"));

@@ -8,9 +8,9 @@ use douse_ir::{Block, Builder, Module, Node, NodeId, Op, coordinates};
 use super::Context;
 use super::rebuild::{Action, Place, Visit, rebuild};
 
-/// Parts from which on a concatenation is copied together.
+/// More parts than these are sooner written side by side.
 const MOST_PARTS: usize = 4;
-/// Readers that may each choose for themselves.
+/// More readers than these sooner read a copy than choose at every point.
 const MOST_READERS: u32 = 2;
 
 /// concat(a, b) along d = select(i_d < size(a), a[i], b[i - size(a)])

@@ -6,6 +6,7 @@ use douse_program::plan::{BufferId, Plan, Step};
 
 /// Steps after a product that are looked at for others.
 const AHEAD: usize = 16;
+/// Products that stand together at most.
 const MOST: usize = 4;
 
 /// Moves products that share their left operand up to the first of them.

@@ -201,9 +201,7 @@ impl Checker<'_> {
             Step::Library(library) => written = library.buffers().1,
             Step::Fused { library, kernel, args } => {
                 written = library.buffers().1;
-                let params = &entry(&self.plan.kernels, *kernel, "kernel")?.params;
-                let changed = args.iter().zip(params).filter(|(_, param)| param.access != Access::Read);
-                written.extend(changed.map(|(arg, _)| *arg));
+                written.extend(entry(&self.plan.kernels, *kernel, "kernel")?.written(args));
             }
             _ => used.clear(),
         }
@@ -226,6 +224,7 @@ impl Checker<'_> {
         let mut result = None;
         for (number, (arg, param)) in (0u32..).zip(args.iter().zip(&kernel.params)) {
             match param.access {
+                Access::Read if *arg == out.buffer && result.is_some() => return fault("the result is given twice"),
                 Access::Read if *arg == out.buffer => result = Some(number),
                 Access::Read => {}
                 _ if *arg == out.buffer || read.contains(arg) => {

@@ -3,7 +3,7 @@ use douse_core::sym::Expr;
 use douse_core::{Code, DType};
 
 use super::check;
-use crate::kernel::{Effect, Inst, Op, Stage};
+use crate::kernel::{Access, Effect, Inst, Kernel, Op, Param, Stage};
 use crate::library::{Library, View};
 use crate::payload::Payload;
 use crate::plan::*;
@@ -156,6 +156,41 @@ const FAULTS: &[Fault] = &[
         "nested 64 deep",
     ),
 ];
+
+/// A product of 2 x 2 matrices with a kernel over its result (buffer 8) that reads it twice; `other` is given to the second parameter.
+fn with_epilogue(other: BufferId) -> Plan {
+    let mut plan = plan();
+    let buffer = Buffer { dtype: DType::F32, elements: Expr::int(4), kind: BufferKind::Temporary };
+    plan.buffers.extend(std::iter::repeat_n(buffer, 4));
+    let view = |buffer| {
+        let sizes = vec![Expr::int(2); 2];
+        View { buffer, offset: Expr::int(0), sizes, strides: vec![Expr::int(2), Expr::int(1)] }
+    };
+    let load = |param, index: &str| Op::Load { param, index: expr(index), guard: None };
+    let inst = |op| Inst { op, dtype: DType::F32 };
+    let body = vec![inst(load(0, "2*i0 + i1")), inst(load(1, "i0 + 2*i1")), inst(Op::Binary(Binary::Add, 0, 1))];
+    let effects = vec![Effect::Store { param: 2, index: expr("2*i0 + i1"), value: 2, guard: None }];
+    let param = |access| Param { dtype: DType::F32, access };
+    plan.kernels.push(Kernel {
+        name: "add".into(),
+        params: vec![param(Access::Read), param(Access::Read), param(Access::Write)],
+        outer: vec![Expr::int(2); 2],
+        stages: vec![Stage { inner: vec![], body, effects }],
+        locals: vec![],
+        ordered: false,
+        comment: vec![],
+    });
+    let library = Library::MatMul { a: view(6), b: view(7), out: view(8) };
+    plan.steps.push(Step::Fused { library, kernel: 1, args: vec![8, other, 9] });
+    plan
+}
+
+#[test]
+fn an_epilogue_reads_each_element_of_the_result_at_its_own_point() {
+    check(&with_epilogue(6)).unwrap();
+    let error = check(&with_epilogue(8)).unwrap_err();
+    assert!(error.message.contains("epilogue: the result is given twice"), "{error}");
+}
 
 #[test]
 fn each_fault_is_named_with_its_place() {

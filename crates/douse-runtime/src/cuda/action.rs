@@ -10,7 +10,6 @@ use douse_core::sym::{Cond, Expr};
 use douse_core::{DType, Error, Result, Scalar};
 use douse_cpu::executor::number;
 use douse_cuda::{Function, FunctionAttribute, Module, Overlap};
-use douse_program::kernel::Access;
 use douse_program::plan::{Buffer, BufferId, BufferKind, Data, Plan, Predicate, Step};
 use douse_program::target::{CudaTarget, FunctionName, Launch};
 
@@ -58,7 +57,7 @@ pub(super) struct Segment {
 /// Work for the device.
 #[derive(Debug)]
 pub(super) enum Op {
-    /// Brings the call's inputs and its control block to the device.
+    /// Brings the call's inputs and its random state to the device, and inputs in other layouts into the program's.
     Upload,
     /// Brings the error flag and outputs back.
     Download,
@@ -450,8 +449,7 @@ impl Joiner<'_> {
 
     /// The buffers that a kernel writes.
     fn written(&self, kernel: u32, args: &[BufferId]) -> Vec<BufferId> {
-        let params = self.plan.kernels.get(kernel as usize).map_or(&[][..], |kernel| kernel.params.as_slice());
-        args.iter().zip(params).filter(|(_, param)| param.access != Access::Read).map(|(arg, _)| *arg).collect()
+        self.plan.kernels.get(kernel as usize).map_or(vec![], |kernel| kernel.written(args).collect())
     }
 
     fn commits(&self, written: impl IntoIterator<Item = BufferId>) -> bool {

@@ -226,11 +226,6 @@ impl Executor {
         self.bindings
     }
 
-    /// Stops timing calls on the device.
-    pub fn leave_untimed(&mut self) {
-        self.timer = None;
-    }
-
     /// The method's functions, each once, as they are launched first.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ const COPY_BYTES: usize = 16;
 const COPY_BLOCKS: usize = 1024;
 /// So few bytes reach the host's memory sooner by a kernel than by the copy engine, which takes longer to start.
 const FEW_BYTES: usize = 256 << 10;
-/// A thread rearranges so many bytes' worth of a copy's at a time: one element.
+/// A thread that rearranges moves one element where one that copies moves so many bytes.
 const ELEMENTS: usize = COPY_BYTES;
 
 fn copy_grid(len: usize) -> Grid {

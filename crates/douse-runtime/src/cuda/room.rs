@@ -69,7 +69,8 @@ pub(super) type Given = (BufferId, usize, Way);
 
 /// Inputs and outputs of a call: where they lie in the memory for values, and in its pinned twin.
 ///
-/// First inputs that are copied, and the random state, of those the ones that are written last; then outputs: what goes to the device is one copy, and what comes back another. What is too large for pinned memory, or is only on the device, lies behind.
+/// First inputs that are copied, then the random state, then inputs that the program writes, then outputs: what goes to the device is one copy,
+/// and what comes back another. What is too large for pinned memory, or is only on the device, lies behind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots {
     /// By buffer.

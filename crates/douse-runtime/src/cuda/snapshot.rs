@@ -14,10 +14,11 @@ const ALIGNMENT: usize = 256;
 
 /// Copies of the state that a failed call would leave changed, on the device.
 pub(super) struct Snapshot {
+    /// Each buffer's place, and its copy's.
     copied: Vec<(Place, Place)>,
-    /// Those of them that may be written when a check of the program fails.
+    /// What was not copied, since it is too much, and may be written when a check of the program fails.
     at_risk: Vec<String>,
-    /// Those that were copied.
+    /// What was copied.
     names: Vec<String>,
 }
 

@@ -155,7 +155,7 @@ fn part(place: Place, number: usize) -> Result<Place> {
     place.part(start..place.len().min(start + CHUNK))
 }
 
-/// A thread that panicked left a chunk half copied, which its call is told.
+/// What another thread's panic left behind may be used: the panic ends the call, and no call reads what it has not copied itself.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

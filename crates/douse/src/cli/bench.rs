@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use douse::{DeviceTensor, LowerOptions, Value};
+use douse::{DeviceTensor, LowerOptions, Method, MethodMeta, Value};
 use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, Plan};
 use serde::Serialize;
@@ -114,6 +114,69 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
     sorted.get((part * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
 }
 
+impl Figures {
+    fn show(&self) -> Done {
+        output::line(format_args!(
+            "{}: median {:.4} ms  min {:.4} ms  p90 {:.4} ms  ({} calls, {} threads; open {:.1} ms, load {:.1} ms, \
+             first call {:.1} ms)",
+            self.method,
+            self.median,
+            self.min,
+            self.p90,
+            self.calls,
+            self.threads,
+            self.open,
+            self.load,
+            self.first_call
+        ))?;
+        if let (Some(median), Some(floor)) = (self.device_median, self.device_floor) {
+            output::line(format_args!(
+                "on the device: median {median:.4} ms, its inputs, outputs, weights and state once: {floor:.4} ms"
+            ))?;
+        }
+        if let (Some(host), Some(inputs)) = (self.host_median, &self.inputs) {
+            output::line(format_args!("the host's own work: median {host:.4} ms; {inputs}"))?;
+        }
+        if let Some(graphs) = &self.cuda_graph {
+            output::line(format_args!("{graphs}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Milliseconds of each measured call, sorted.
+struct Times {
+    all: Vec<f64>,
+    /// Without waiting for the device.
+    host: Vec<f64>,
+    /// The device's part; none on the CPU.
+    device: Vec<f64>,
+}
+
+impl Times {
+    fn measure(calls: u32, method: &mut Method, meta: &MethodMeta, values: &mut [Value]) -> Done<Times> {
+        let bar = progress::bar(calls as usize);
+        let mut times = Times { all: Vec::with_capacity(calls as usize), host: Vec::new(), device: Vec::new() };
+        for _ in 0..calls {
+            let start = Instant::now();
+            run_call(method, meta, values)?;
+            let all = milliseconds(start);
+            times.all.push(all);
+            times.host.push(all - method.waited().as_secs_f64() * 1e3);
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        // Apart from the others: the events that time the device cost the host more than a launch.
+        method.time_calls()?;
+        for _ in 0..calls.min(TIMED) {
+            run_call(method, meta, values)?;
+            times.device.extend(method.device_milliseconds().map(f64::from));
+        }
+        [&mut times.all, &mut times.host, &mut times.device].into_iter().for_each(|t| t.sort_by(f64::total_cmp));
+        Ok(times)
+    }
+}
+
 impl Bench {
     pub fn run(self) -> Done {
         if let Some(json) = &self.json {
@@ -144,28 +207,7 @@ impl Bench {
         for _ in 1..warm_up {
             run_call(&mut method, &meta, &mut values)?;
         }
-        let bar = progress::bar(self.calls as usize);
-        let mut times = Vec::with_capacity(self.calls as usize);
-        let (mut host_times, mut device_times) = (Vec::new(), Vec::new());
-        for _ in 0..self.calls {
-            let start = Instant::now();
-            run_call(&mut method, &meta, &mut values)?;
-            let all = milliseconds(start);
-            times.push(all);
-            host_times.push(all - method.waited().as_secs_f64() * 1e3);
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
-        // Apart from the others: the events that time the device cost the host more than a launch.
-        method.time_calls()?;
-        for _ in 0..self.calls.min(TIMED) {
-            run_call(&mut method, &meta, &mut values)?;
-            device_times.extend(method.device_milliseconds().map(f64::from));
-        }
-        times.sort_by(f64::total_cmp);
-        host_times.sort_by(f64::total_cmp);
-        device_times.sort_by(f64::total_cmp);
-        let on_device = matches!(device, Device::Cuda { .. });
+        let Times { all, host, device: on_device } = Times::measure(self.calls, &mut method, &meta, &mut values)?;
         let device_floor = match &device {
             Device::Cpu => None,
             Device::Cuda { device, .. } => Some(touched as f64 / device.copy_bandwidth()? * 1e3),
@@ -177,33 +219,18 @@ impl Bench {
             open,
             load,
             first_call,
-            median: quantile(&times, 0.5),
-            min: quantile(&times, 0.0),
-            p90: quantile(&times, 0.9),
-            mean: times.iter().sum::<f64>() / times.len() as f64,
-            host_median: on_device.then(|| quantile(&host_times, 0.5)),
-            device_median: (!device_times.is_empty()).then(|| quantile(&device_times, 0.5)),
+            median: quantile(&all, 0.5),
+            min: quantile(&all, 0.0),
+            p90: quantile(&all, 0.9),
+            mean: all.iter().sum::<f64>() / all.len() as f64,
+            host_median: device_floor.map(|_| quantile(&host, 0.5)),
+            device_median: (!on_device.is_empty()).then(|| quantile(&on_device, 0.5)),
             device_floor,
             inputs: method.bindings().as_ref().map(describe_bindings),
             cuda_graph: method.cuda_graph_report().as_ref().map(describe_graphs),
         };
         if !self.json.as_deref().is_some_and(output::is_stdout) {
-            output::line(format_args!(
-                "{}: median {:.4} ms  min {:.4} ms  p90 {:.4} ms  ({} calls, {} threads; open {open:.1} ms, load {load:.1} ms, \
-                 first call {first_call:.1} ms)",
-                figures.method, figures.median, figures.min, figures.p90, figures.calls, figures.threads
-            ))?;
-            if let (Some(median), Some(floor)) = (figures.device_median, figures.device_floor) {
-                output::line(format_args!(
-                    "on the device: median {median:.4} ms, its inputs, outputs, weights and state once: {floor:.4} ms"
-                ))?;
-            }
-            if let (Some(host), Some(inputs)) = (figures.host_median, &figures.inputs) {
-                output::line(format_args!("the host's own work: median {host:.4} ms; {inputs}"))?;
-            }
-            if let Some(graphs) = &figures.cuda_graph {
-                output::line(format_args!("{graphs}"))?;
-            }
+            figures.show()?;
         }
         if let Some(path) = &self.json {
             output::json(path, &figures)?;

@@ -233,14 +233,6 @@ template <class Op, int THREADS> struct Across<Op, BlockLanes<THREADS> > {
     }
     return a;
   }
-  static DEVICE A last(A a) {
-    A *parts = space<-1>();
-    __syncthreads();
-    if (threadIdx.x == THREADS - 1) parts[0] = a;
-    __syncthreads();
-    a = parts[0];
-    return a;
-  }
   static DEVICE A before(A a, A &total) {
     A *parts = space<-1>();
     const int warp = threadIdx.x / 32;
@@ -299,12 +291,13 @@ template <> struct Atomic<PlainSum<int64> > { static DEVICE void update(int64 *p
   template <> struct Atomic<Max<T> > { static DEVICE void update(T *p, T x) { if (x > *p) atomicMax(p, x); } };  \
   template <> struct Atomic<Min<T> > { static DEVICE void update(T *p, T x) { if (x < *p) atomicMin(p, x); } };
 ATOMIC_EXTREME(int32) ATOMIC_EXTREME(int64)
-// Floats of one sign are in the order of their bits, those below 0 turned around. NaN comes as the bits that win; once there, it stays.
+// Floats of one sign are in the order of their bits, those below 0 turned around. NaN comes as the bits that win; once there, it stays. What is
+// equal may still differ in its bits: of the two zeros, the maximum is 0 and the minimum -0 in every order.
 #define ATOMIC_FLOAT(T, S, U, AS, NAN_BITS, SIGN)                                              \
   template <> struct Atomic<Max<T> > {                                                        \
     static DEVICE void update(T *p, T x) {                                                    \
       const T old = *p;                                                                       \
-      if (old != old || x <= old) return;                                                     \
+      if (old != old || x < old || AS(x) == AS(old)) return;                                  \
       const S bits = x != x ? (S)NAN_BITS : AS(x);                                            \
       if (bits >= 0) atomicMax((S *)p, bits); else atomicMin((U *)p, (U)bits);                \
     }                                                                                         \
@@ -312,7 +305,7 @@ ATOMIC_EXTREME(int32) ATOMIC_EXTREME(int64)
   template <> struct Atomic<Min<T> > {                                                        \
     static DEVICE void update(T *p, T x) {                                                    \
       const T old = *p;                                                                       \
-      if (old != old || x >= old) return;                                                     \
+      if (old != old || x > old || AS(x) == AS(old)) return;                                  \
       const S bits = x != x ? (S)(NAN_BITS | SIGN) : AS(x);                                   \
       if (bits >= 0) atomicMin((S *)p, bits); else atomicMax((U *)p, (U)bits);                \
     }                                                                                         \

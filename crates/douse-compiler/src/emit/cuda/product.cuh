@@ -16,7 +16,10 @@ DEVICE void tile_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
   typedef typename A::Type T;
   typedef Register<T> R;
   const int DEPTH = 16, SIDE = TILE / 16, N = sizeof(T) == 8 ? 2 : 4, COUNT = TILE * DEPTH / N / 256;
-  __shared__ __align__(16) R as[2][DEPTH][TILE + 4], bs[2][DEPTH][TILE + 4];
+  // Dynamic, as functions that stand together in a kernel would each have their own otherwise.
+  typedef R Stage[DEPTH][TILE + 4];
+  DYNAMIC_SHARED(memory);
+  Stage *as = reinterpret_cast<Stage *>(memory), *bs = as + 2;
   int64 m0 = tile_m * TILE, n0 = tile_n * TILE;
   int row = threadIdx.x / 16, column = threadIdx.x % 16;
   bool chunks_a = a.template in_chunks<N>(), chunks_b = b.template in_chunks<N>();

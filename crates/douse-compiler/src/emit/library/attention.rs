@@ -86,13 +86,10 @@ pub(super) fn emit(writer: &mut Writer, attention: &Attention) -> Result<Library
         load("value", value, "key_head"),
         at(out, ["batch", "head", "i", "d"]),
     );
-    let mut arguments = vec![
-        Argument { name: "query".into(), view: query, written: false },
-        Argument { name: "key".into(), view: key, written: false },
-        Argument { name: "value".into(), view: value, written: false },
-    ];
-    arguments.extend(mask.iter().map(|mask| Argument { name: "mask".into(), view: mask, written: false }));
-    arguments.push(Argument { name: "out".into(), view: out, written: true });
+    let mut arguments =
+        vec![Argument::read("query", query), Argument::read("key", key), Argument::read("value", value)];
+    arguments.extend(mask.iter().map(|mask| Argument::read("mask", mask)));
+    arguments.push(Argument::written("out", out));
     let grid = [&(&blocks * heads) * batch, Expr::int(1), Expr::int(1)];
     let draft = Draft {
         name: "attention",
@@ -257,12 +254,9 @@ impl Form {
                 16 * row_warps
             )
         };
-        let mut arguments = vec![
-            Argument { name: "query".into(), view: query, written: false },
-            Argument { name: "key".into(), view: key, written: false },
-            Argument { name: "value".into(), view: value, written: false },
-        ];
-        arguments.extend(mask.iter().map(|mask| Argument { name: "mask".into(), view: mask, written: false }));
+        let mut arguments =
+            vec![Argument::read("query", query), Argument::read("key", key), Argument::read("value", value)];
+        arguments.extend(mask.iter().map(|mask| Argument::read("mask", mask)));
         let draft = |name, arguments, body, grid, threads: i64, shared: i64| Draft {
             name,
             templates: if warpgroups { WARPGROUP_TEMPLATES } else { TEMPLATES },

@@ -37,10 +37,7 @@ pub(super) fn emit(
     };
     let positions = batch * &Expr::product(spatial);
     let depth = &shape.group_in * &Expr::product(weight.sizes.get(2..).unwrap_or_default());
-    let arguments = vec![
-        Argument { name: "input".into(), view: input, written: false },
-        Argument { name: "weight".into(), view: weight, written: false },
-    ];
+    let arguments = vec![Argument::read("input", input), Argument::read("weight", weight)];
     // Results are neighbours along the columns: they should be neighbours in memory.
     let out_last = out.strides.get(1).is_some_and(|stride| stride.is_int(1));
     let window = window(writer, convolution, &shape)?;
@@ -251,7 +248,7 @@ fn put<'a>(
         out,
         bias: bias.as_ref().map(|bias| {
             let value = format!("load(bias + {})", writer.place(bias, std::slice::from_ref(&channel)));
-            (value, Argument { name: "bias".into(), view: bias, written: false })
+            (value, Argument::read("bias", bias))
         }),
         epilogue,
     })

@@ -22,6 +22,16 @@ pub(super) struct Argument<'a> {
     pub written: bool,
 }
 
+impl<'a> Argument<'a> {
+    pub fn read(name: &'static str, view: &'a View) -> Argument<'a> {
+        Argument { name: name.into(), view, written: false }
+    }
+
+    pub fn written(name: &'static str, view: &'a View) -> Argument<'a> {
+        Argument { name: name.into(), view, written: true }
+    }
+}
+
 /// A function to be written. `body` is what stands between its braces.
 pub(super) struct Draft<'a> {
     pub name: &'static str,

@@ -94,7 +94,7 @@ pub(super) fn emit(writer: &mut Writer, step: &Library) -> Result<LibraryLaunche
     let mut arguments = Vec::new();
     for (name, view) in INPUTS.into_iter().zip(inputs) {
         passed.push(format!("[=](int64 i, int64 j) {{ return (double)load({name} + {}); }}", place(view, &["i", "j"])));
-        arguments.push(Argument { name: name.into(), view, written: false });
+        arguments.push(Argument::read(name, view));
     }
     passed.push("work".to_owned());
     if !failure.is_empty() {
@@ -112,7 +112,7 @@ pub(super) fn emit(writer: &mut Writer, step: &Library) -> Result<LibraryLaunche
             "[=]({coordinates}double value) {{ store({name} + {}, ({register})value); }}",
             place(view, own)
         ));
-        arguments.push(Argument { name: name.into(), view, written: true });
+        arguments.push(Argument::written(name, view));
     }
     let batch = Expr::product(leading);
     let blocks = batch.minimum(&Expr::int(BLOCKS));

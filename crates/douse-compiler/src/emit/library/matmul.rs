@@ -58,10 +58,7 @@ pub(super) fn emit(
     let product = Product {
         name: "matmul",
         dtype,
-        arguments: vec![
-            Argument { name: "a".into(), view: a, written: false },
-            Argument { name: "b".into(), view: b, written: false },
-        ],
+        arguments: vec![Argument::read("a", a), Argument::read("b", b)],
         sizes: vec![],
         batch: Expr::product(leading),
         rows: left.2.rows.clone(),

@@ -44,7 +44,7 @@ pub(super) fn emit(
             launches.push(emit_step(plan, &mut writer, *step)?);
             continue;
         }
-        let sizes = steps.iter().map(|step| results(step.library));
+        let sizes = steps.iter().map(|step| columns(step.library));
         let all: f64 = sizes.clone().sum();
         let (mut own, mut parts) = (Vec::with_capacity(steps.len()), Vec::with_capacity(steps.len()));
         for (step, size) in steps.iter().zip(sizes) {
@@ -60,7 +60,7 @@ pub(super) fn emit(
 }
 
 /// Columns of a product's result, to compare it with others of as many rows.
-fn results(library: &Library) -> f64 {
+fn columns(library: &Library) -> f64 {
     let columns = match library {
         Library::MatMul { out, .. } => out.sizes.last().and_then(Expr::as_int),
         _ => None,

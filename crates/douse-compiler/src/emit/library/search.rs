@@ -44,10 +44,7 @@ pub(super) fn nonzero(writer: &mut Writer, mask: &View, out: &View, symbol: u32)
         launches.push(writer.add(Draft {
             name,
             templates: TEMPLATES,
-            arguments: vec![
-                Argument { name: "mask".into(), view: mask, written: false },
-                Argument { name: "out".into(), view: out, written: true },
-            ],
+            arguments: vec![Argument::read("mask", mask), Argument::written("out", out)],
             sizes: vec![],
             body,
             grid: [Expr::int(blocks), Expr::int(1), Expr::int(1)],
@@ -88,9 +85,9 @@ pub(super) fn search_sorted(
         name: "search_sorted",
         templates: TEMPLATES,
         arguments: vec![
-            Argument { name: "sorted".into(), view: sorted, written: false },
-            Argument { name: "values".into(), view: values, written: false },
-            Argument { name: "out".into(), view: out, written: true },
+            Argument::read("sorted", sorted),
+            Argument::read("values", values),
+            Argument::written("out", out),
         ],
         sizes: vec![],
         body,

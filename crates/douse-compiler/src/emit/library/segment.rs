@@ -87,11 +87,7 @@ pub(super) fn emit(
     let launch = writer.add_raising(Draft {
         name: "segment_reduce",
         templates: TEMPLATES,
-        arguments: vec![
-            Argument { name: "src".into(), view: src, written: false },
-            Argument { name: "offsets".into(), view: offsets, written: false },
-            Argument { name: "out".into(), view: out, written: true },
-        ],
+        arguments: vec![Argument::read("src", src), Argument::read("offsets", offsets), Argument::written("out", out)],
         sizes: vec![],
         body,
         // One at least, which checks the offsets.

@@ -50,9 +50,9 @@ struct Rows<'a> {
 impl<'a> Rows<'a> {
     fn arguments(&self) -> Vec<Argument<'a>> {
         vec![
-            Argument { name: "input".into(), view: self.input, written: false },
-            Argument { name: "values".into(), view: self.values, written: true },
-            Argument { name: "indices".into(), view: self.indices, written: true },
+            Argument::read("input", self.input),
+            Argument::written("values", self.values),
+            Argument::written("indices", self.indices),
         ]
     }
 

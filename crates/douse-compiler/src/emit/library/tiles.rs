@@ -51,6 +51,8 @@ const PLAIN_TILES: [Tiles; 2] = [
     Tiles { rows: 128, columns: 128, warps: (8, 1), together: 1 },
     Tiles { rows: 64, columns: 64, warps: (8, 1), together: 1 },
 ];
+/// Elements of depth that two stages of them each hold of both operands, as in the template.
+const PLAIN_STAGE: i64 = 16;
 /// Elements between rows of results in shared memory, as in the template.
 const RESULTS_APART: i64 = 8;
 /// Stages from which on more bytes are on their way than a multiprocessor's share of the memory's latency takes.
@@ -84,7 +86,8 @@ impl Tiles {
         let Tiles { rows, columns, warps, together } = self;
         if !uses_tensor_cores(product.dtype) {
             let name = format!("tile_product<{rows}");
-            return Template { name, texts: TEMPLATES, threads: THREADS, shared: 0, run: FOUR };
+            let shared = 4 * PLAIN_STAGE * (rows + FOUR) * product.dtype.size().max(4) as i64;
+            return Template { name, texts: TEMPLATES, threads: THREADS, shared, run: FOUR };
         }
         let together = ((blocks as u64).div_ceil(BLOCKS as u64) as i64).clamp(1, *together);
         // Larger clusters find their place only where multiprocessors have room for several blocks.
