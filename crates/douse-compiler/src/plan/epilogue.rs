@@ -5,7 +5,7 @@
 //! the dimensions of the result.
 
 use douse_core::sym::{Expr, Ranges, Symbol};
-use douse_program::kernel::{Access, Effect, Kernel, Op};
+use douse_program::kernel::{Effect, Kernel, Op};
 use douse_program::library::{Library, View};
 use douse_program::plan::{BufferId, BufferKind, Plan, Step};
 use douse_program::uses;
@@ -67,7 +67,7 @@ impl Attach<'_> {
     /// The last of the steps before a kernel that is a product whose epilogue it can be, and the kernel in the result's dimensions.
     fn product(&self, before: &[Step], kernel: u32, args: &[BufferId]) -> Option<(usize, Kernel)> {
         let kernel = self.kernels.get(kernel as usize)?;
-        let written: Vec<BufferId> = written(kernel, args).collect();
+        let written: Vec<BufferId> = kernel.written(args).collect();
         for (at, step) in before.iter().enumerate().rev() {
             let Step::Library(library @ (Library::MatMul { .. } | Library::Convolution(_))) = step else { continue };
             let (read, made) = library.buffers();
@@ -89,7 +89,7 @@ impl Attach<'_> {
     fn passes(&self, step: &Step, read: &[BufferId]) -> bool {
         let kernel = |number: u32, args: &[BufferId]| {
             let kernel = self.kernels.get(number as usize);
-            kernel.is_some_and(|kernel| written(kernel, args).all(|id| !read.contains(&id)))
+            kernel.is_some_and(|kernel| kernel.written(args).all(|id| !read.contains(&id)))
         };
         let library = |library: &Library| library.buffers().1.iter().all(|id| !read.contains(id));
         match step {
@@ -100,10 +100,6 @@ impl Attach<'_> {
             _ => false,
         }
     }
-}
-
-fn written<'a>(kernel: &'a Kernel, args: &'a [BufferId]) -> impl Iterator<Item = BufferId> + 'a {
-    args.iter().zip(&kernel.params).filter(|(_, param)| param.access != Access::Read).map(|(arg, _)| *arg)
 }
 
 /// A kernel that reads each element of a result, parameter `param`, once, with the result's dimensions as its loops.

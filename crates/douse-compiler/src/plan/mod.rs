@@ -129,8 +129,8 @@ impl Planner<'_> {
             out_spec: module.out_spec.clone(),
             checks_first,
         };
-        epilogue::attach(&mut plan, &self.ranges);
         if self.fuse {
+            epilogue::attach(&mut plan, &self.ranges);
             together::gather(&mut plan);
         }
         Ok(Planned { plan, data: self.data })

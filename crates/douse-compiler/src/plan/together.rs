@@ -97,14 +97,10 @@ impl Touched {
             None => {}
         }
         if let Some((number, args)) = launch {
-            for (arg, param) in args.iter().zip(&kernels.get(*number as usize)?.params) {
-                if param.access != Access::Write {
-                    touched.read.push(*arg);
-                }
-                if param.access != Access::Read {
-                    touched.written.push(*arg);
-                }
-            }
+            let kernel = kernels.get(*number as usize)?;
+            let read = args.iter().zip(&kernel.params).filter(|(_, param)| param.access != Access::Write);
+            touched.read.extend(read.map(|(arg, _)| *arg));
+            touched.written.extend(kernel.written(args));
         }
         Some(touched)
     }
