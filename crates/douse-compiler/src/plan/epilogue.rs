@@ -7,15 +7,18 @@
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_program::kernel::{Effect, Kernel, Op};
 use douse_program::library::{Library, View};
-use douse_program::plan::{BufferId, BufferKind, Plan, Step};
+use douse_program::plan::{BufferId, BufferKind, OutputKind, Plan, Step};
 use douse_program::uses;
 
 /// Makes one step of each product and its epilogue.
 pub(super) fn attach(plan: &mut Plan, ranges: &Ranges) {
     let counts = uses::counts(plan);
+    let returned = |id: BufferId| {
+        plan.outputs.iter().any(|output| matches!(output.kind, OutputKind::Number { buffer, .. } if buffer == id))
+    };
     let single = |id: BufferId| {
         let temporary = plan.buffers.get(id as usize).is_some_and(|b| matches!(b.kind, BufferKind::Temporary));
-        temporary && counts.get(id as usize) == Some(&2)
+        temporary && counts.get(id as usize) == Some(&2) && !returned(id)
     };
     let mut steps = std::mem::take(&mut plan.steps);
     Attach { kernels: &mut plan.kernels, single: &single, ranges }.steps(&mut steps);
@@ -115,8 +118,9 @@ fn respaced(kernel: &Kernel, param: u32, result: &View, ranges: &Ranges) -> Opti
         Op::Load { param: p, index, guard } if *p == param => Some((index, guard)),
         _ => None,
     });
-    let (index, _) = loads.next()?;
-    if loads.any(|(other, _)| other != index) {
+    let (index, guard) = loads.next()?;
+    // Everywhere, at one place: in registers it is there for all points.
+    if guard.is_some() || loads.any(|(other, guard)| other != index || guard.is_some()) {
         return None;
     }
     let loops = loops_of(&kernel.outer, index, result)?;

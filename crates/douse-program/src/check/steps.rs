@@ -235,7 +235,7 @@ impl Checker<'_> {
         }
         let place = out.at_loops();
         let others = stage.body.iter().any(|inst| match &inst.op {
-            Op::Load { param, index, .. } => Some(*param) == result && *index != place,
+            Op::Load { param, index, guard, .. } => Some(*param) == result && (*index != place || guard.is_some()),
             Op::Check { .. } | Op::Random { .. } => true,
             _ => false,
         });
