@@ -45,7 +45,7 @@ fn run(mut payload: Payload) -> Option<()> {
         .iter()
         .map(|s| match s.source {
             SymbolSource::Step => None,
-            _ => Some(3.clamp(s.min.unwrap_or(3), s.max.unwrap_or(i64::MAX))),
+            _ => Some(3.max(s.min.unwrap_or(3)).min(s.max.unwrap_or(i64::MAX))),
         })
         .collect();
     let inputs = plan.inputs.iter().enumerate().map(|(i, input)| value(plan, i, input, &symbols));
