@@ -8,6 +8,7 @@ use douse_cpu::{Executor, Options, OutputValue};
 use douse_ir::{Module, OutputDecl, OutputKind, Value};
 use douse_program::plan::SymbolSource;
 
+use crate::content::content_key;
 use crate::fuse::layout::row_major;
 use crate::passes::{Context, Evaluate, run_named};
 use crate::plan::{Planned, plan};
@@ -38,7 +39,7 @@ impl Evaluate for OnCpu {
         });
         run_named("dce", &mut part, &mut Context::default())?;
         part.states.clear();
-        let Planned { plan, data } = plan(&part, true, douse_program::container::pte::content_key)?;
+        let Planned { plan, data } = plan(&part, true, content_key)?;
         let find = |key: &str| data.get(key).cloned().ok_or_else(|| Error::internal("a constant without data"));
         let mut executor = Executor::new(Arc::new(plan), &find)?;
         let mut state = executor.initial_state();

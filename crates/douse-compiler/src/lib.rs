@@ -4,6 +4,7 @@
 //! ExportedProgram ──import──▶ Module ──passes──▶ Module ──fuse──▶ kernels ──plan──▶ Plan
 //! ```
 
+mod content;
 pub mod emit;
 mod evaluate;
 pub mod fuse;
@@ -12,4 +13,5 @@ mod lower;
 pub mod passes;
 pub mod plan;
 
+pub use content::content_key;
 pub use lower::{Lowered, Options, Watch, lower};

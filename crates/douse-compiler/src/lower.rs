@@ -6,6 +6,7 @@ use douse_program::plan::Plan;
 use douse_pt2::ExportedProgram;
 use indexmap::IndexMap;
 
+use crate::content::content_key;
 use crate::evaluate::OnCpu;
 use crate::fuse::layout::row_major;
 use crate::import::{ImportError, import};
@@ -82,6 +83,6 @@ pub fn lower(program: &ExportedProgram, name: &str, options: &Options) -> Result
     let mut context = Context { drop_asserts: options.drop_asserts, evaluator: Some(&OnCpu), ..Context::default() };
     passes::run(&mut module, &mut context)?;
     watch(&mut module, options.watch);
-    let Planned { plan, data } = plan(&module, options.fuse, douse_program::container::pte::content_key)?;
+    let Planned { plan, data } = plan(&module, options.fuse, content_key)?;
     Ok(Lowered { plan, data })
 }

@@ -140,6 +140,74 @@ output "y" tensor %10 bfloat16 strides [3, 1]
     assert!(text.contains("outer [6, 5]") && text.contains("a2[5*i0 + i1]"), "{text}");
 }
 
+/// The next product reads the rows of the value before the reshape where they are.
+#[test]
+fn a_product_looks_through_the_reshape_of_an_epilogue() {
+    let plan = planned(
+        r#"method "m"
+input 0 "x" bfloat16[6, 4] strides [4, 1]
+input 1 "w" bfloat16[4, 5] strides [5, 1]
+input 2 "v" bfloat16[5, 4] strides [4, 1]
+body
+  %0: bfloat16[6, 4] = input 0
+  %1: bfloat16[4, 5] = input 1
+  %2: bfloat16[5, 4] = input 2
+  %3: float32[6, 5] = matmul %0 %1
+  %4: float32[2, 3, 5] = move %3 map [i1 + 3*i0, i2]
+  %5: float32[2, 3, 5] = exp %4
+  %6: bfloat16[2, 3, 5] = cast %5
+  %7: bfloat16[6, 5] = move %6 map [div(i0, 3), mod(i0, 3), i1]
+  %8: float32[6, 4] = matmul %7 %2
+end
+output "y" tensor %8 float32 strides [4, 1]
+"#,
+    );
+    assert_eq!(words(&plan.steps), "fused library");
+}
+
+/// A product of rows in another order: they are stored in that order, instead of copied.
+#[test]
+fn a_value_lies_as_the_product_that_reads_it_numbers_its_rows() {
+    let plan = planned(
+        r#"method "m"
+input 0 "x" float32[2, 3, 4] strides [12, 4, 1]
+input 1 "w" float32[4, 4] strides [4, 1]
+body
+  %0: float32[2, 3, 4] = input 0
+  %1: float32[4, 4] = input 1
+  %2: float32[2, 3, 4] = exp %0
+  %3: float32[6, 4] = move %2 map [mod(i0, 2), div(i0, 2), i1]
+  %4: float32[6, 4] = matmul %3 %1
+end
+output "y" tensor %4 float32 strides [4, 1]
+"#,
+    );
+    assert_eq!(words(&plan.steps), "kernel library");
+    let text = plan.kernels[0].to_string();
+    assert!(text.contains("a1[4*i0 + 8*i1 + i2]") || text.contains("a1[4*i0 + i2 + 8*i1]"), "{text}");
+}
+
+/// What several kernels read in float32 is stored in the type that it was rounded to.
+#[test]
+fn a_wider_form_of_a_value_is_not_stored() {
+    let plan = planned(
+        r#"method "m"
+input 0 "x" bfloat16[4, 8] strides [8, 1]
+body
+  %0: bfloat16[4, 8] = input 0
+  %1: bfloat16[4, 8] = exp %0
+  %2: float32[4, 8] = cast %1
+  %3: float32[8] = reduce %2 by sum dims [0]
+  %4: float32[4] = reduce %2 by sum dims [1]
+end
+output "y" tensor %3 float32 strides [1]
+output "z" tensor %4 float32 strides [1]
+"#,
+    );
+    let wide = plan.buffers.iter().filter(|b| b.elements.is_int(32) && b.dtype == douse_core::DType::F32);
+    assert_eq!(wide.count(), 0);
+}
+
 #[test]
 fn a_product_that_something_else_reads_has_no_epilogue() {
     let plan = planned(

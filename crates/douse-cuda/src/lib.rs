@@ -15,19 +15,25 @@
 //! alive what they need, so that they can be dropped in any order, and work on any thread: every call makes the device's primary
 //! context current for its own duration and puts back what was current before.
 //!
+//! What compiles is the feature `compile`: a program that only runs needs nothing of it.
+//!
 //! Nearly all of the project's `unsafe` is here. What callers must know: work on a stream is asynchronous, and the contents of
 //! memory that work under way writes are unspecified until the stream was synchronised; code that is launched is trusted as code
 //! that is linked is, and receives addresses.
 
 pub mod arch;
+#[cfg(feature = "compile")]
 mod cache;
 mod library;
 
 pub mod driver;
+#[cfg(feature = "compile")]
 pub mod nvrtc;
+#[cfg(feature = "compile")]
 pub mod soft;
 
 pub use arch::Architecture;
+#[cfg(feature = "compile")]
 pub use cache::Cache;
 pub use driver::device::{Attribute, Device};
 pub use driver::graph::{Chain, Condition, Exec, Graph, Node, Overlap, Transfer};
@@ -35,4 +41,5 @@ pub use driver::memory::{DeviceMemory, PinnedMemory, Place};
 pub use driver::module::{Argument, Function, FunctionAttribute, Grid, Module};
 pub use driver::stream::{Event, Stream};
 pub use driver::{Driver, Version};
+#[cfg(feature = "compile")]
 pub use nvrtc::Nvrtc;

@@ -1,7 +1,6 @@
 //! Shared libraries that are opened at run time.
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use douse_core::{Code, Error, Result};
 use libloading::Library;
@@ -59,8 +58,9 @@ fn open(name: &OsString) -> Result<Library, libloading::Error> {
 }
 
 /// Opens a library beside another, if it is there. With `RTLD_NODELETE` it stays in the process, where the loader finds it by its name.
+#[cfg(feature = "compile")]
 pub(crate) fn open_beside(name: &OsString, wanted: impl Fn(&str) -> bool) {
-    let folder = Path::new(name).parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = std::path::Path::new(name).parent().filter(|folder| !folder.as_os_str().is_empty());
     let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok());
     for entry in entries.into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(&wanted) {

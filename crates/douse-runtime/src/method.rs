@@ -132,7 +132,7 @@ impl Method {
             Engine::Cpu(executor) => {
                 session.move_to_host()?;
                 session.adopt(|| executor.initial_state(), &self.states)?;
-                let (seed, call) = session.random()?;
+                let (seed, call) = session.random();
                 let options = Options { threads: self.threads.clone(), seed, call };
                 let snapshot = self.rollback.before(&session.state);
                 let outputs = executor.run(&mut session.state, symbols, inputs, &options).map_err(|mut error| {
@@ -144,7 +144,7 @@ impl Method {
                 Ok(outputs.into_iter().map(Output::Host).collect())
             }
             Engine::Cuda(executor) => {
-                let (random, at_risk) = (session.random()?, self.rollback.at_risk());
+                let (random, at_risk) = (session.random(), self.rollback.at_risk());
                 let (outputs_on_device, threads) = (self.outputs_on_device, &self.threads);
                 let call = cuda::Call { symbols, random, at_risk, places, strided, threads, outputs_on_device };
                 let state = session.move_to_device(executor.device(), executor.initial_state())?;

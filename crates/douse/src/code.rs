@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use douse_compiler::content_key;
 use douse_compiler::emit::{self, Emitted};
 use douse_core::bytes::Bytes;
 use douse_cuda::arch::Form;
 use douse_cuda::nvrtc::Source;
 use douse_cuda::soft::{self, Compiler};
 use douse_cuda::{Architecture, Cache, Nvrtc};
-use douse_program::container::pte::content_key;
 use douse_program::plan::Plan;
 use douse_program::target::CudaTarget;
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use douse_core::pointwise::{Binary, Unary};
 use douse_core::sym::{Expr, Ranges};
-use douse_ir::{Block, Module, Node, NodeId, Op, Value};
+use douse_ir::{Block, Graph, Module, Node, NodeId, Op, Value};
 
 use super::layout::{Layouts, affine_move};
 use super::points::Points;
@@ -115,6 +115,12 @@ pub fn decide(
     }
     walk.block(&module.body);
     Fates { fates: walk.fates, points: walk.points }
+}
+
+/// Whether a node's result is the operand in a wider type: it is never worth the memory.
+pub(super) fn widens(graph: &Graph, node: &Node) -> bool {
+    let size = |v: Option<&Value>| v.map_or(0, |v| graph.dtype(*v).size());
+    matches!(node.op, Op::Cast) && size(node.operands.first()) < size(node.results.first())
 }
 
 /// What one element costs, computed from loaded ones.
@@ -256,7 +262,9 @@ impl Walk<'_> {
             Homes::Many => self.cost[i] <= CHEAP && self.points.of(v).is_none(),
         };
         let again = self.repeated[i] && self.cost[i] >= EXPENSIVE;
-        let inline = !self.needed[i] && !self.points.is_end(v) && (free || (self.fuse && alone && !again));
+        let inline = !self.needed[i]
+            && !self.points.is_end(v)
+            && (free || self.fuse && (widens(&self.module.graph, node) || alone && !again));
         if !inline {
             self.fates[i] = Fate::Stored;
             node.operands.iter().for_each(|o| self.add(*o, Homes::One(v.0), self.repeats(node, *o)));

@@ -29,16 +29,34 @@ pub fn row_major(shape: &[Expr]) -> Vec<Expr> {
 
 /// Strides of [batch, channels, ...] with the channels as the last dimension in memory.
 fn channels_last(shape: &[Expr]) -> Vec<Expr> {
-    let mut order: Vec<Expr> = shape.to_vec();
-    let mut strides = row_major(shape);
-    if let [_, rest @ ..] = order.as_mut_slice() {
-        rest.rotate_left(1);
-        strides = row_major(&order);
-        if let [_, rest @ ..] = strides.as_mut_slice() {
-            rest.rotate_right(1);
-        }
-    }
+    let order: Vec<usize> = (0..shape.len().min(1)).chain(2..shape.len()).chain((1..shape.len()).take(1)).collect();
+    permuted(shape, &order)
+}
+
+/// Orders of [batch, heads, length, head size] in memory after attention, whose heads are merged.
+const HEADS_MERGE: [&[usize]; 2] = [&[0, 2, 1, 3], &[2, 0, 1, 3]];
+/// Orders of rows in memory, where what follows numbers them in another.
+const ROWS_CHANGE: [&[usize]; 6] =
+    [&[1, 0, 2], &[0, 2, 1, 3], &[1, 0, 2, 3], &[1, 2, 0, 3], &[2, 0, 1, 3], &[2, 1, 0, 3]];
+
+/// Operations that read memory through strides, so that a move before them costs nothing where it is a view.
+pub fn takes_strides(op: &Op) -> bool {
+    matches!(op, Op::MatMul | Op::Convolution(_) | Op::Attention { .. })
+}
+
+/// Strides of dimensions that follow each other in memory in this order, the last one's elements being neighbours.
+fn permuted(shape: &[Expr], order: &[usize]) -> Vec<Expr> {
+    let ordered: Vec<Expr> = order.iter().filter_map(|d| shape.get(*d).cloned()).collect();
+    let mut strides = vec![Expr::int(0); shape.len()];
+    order.iter().zip(row_major(&ordered)).for_each(|(d, stride)| strides[*d] = stride);
     strides
+}
+
+/// Strides of a value in the first of these orders with which all of the moves that read it are views.
+fn suiting(graph: &Graph, value: Value, moves: &[NodeId], orders: &[&[usize]], ranges: &Ranges) -> Option<Vec<Expr>> {
+    let shape = graph.shape(value);
+    let found = orders.iter().filter(|order| order.len() == shape.len()).map(|order| permuted(shape, order));
+    found.into_iter().find(|strides| moves.iter().all(|m| affine_move(graph, *m, strides, ranges).is_some()))
 }
 
 /// Whether strides give each element of a shape a place of its own, without gaps: those of a permuted row-major tensor.
@@ -73,6 +91,14 @@ impl Layouts {
                 readers[operand.0 as usize].push(NodeId(i as u32));
             }
         }
+        // Moves that nothing but operations which look at memory reads.
+        let is_looked_at = |id: NodeId| {
+            let node = graph.node(id);
+            let own = node.results.first().map_or(&[][..], |r| &readers[r.0 as usize]);
+            matches!(node.op, Op::Move { .. })
+                && !own.is_empty()
+                && own.iter().all(|r| takes_strides(&graph.node(*r).op))
+        };
         for node in &graph.nodes {
             let Some(result) = node.results.first() else { continue };
             match &node.op {
@@ -84,17 +110,17 @@ impl Layouts {
                     }
                 }
                 Op::Attention { .. } => {
-                    let shape = graph.shape(*result);
-                    // [batch, length, heads, head size] in memory: what follows merges the heads.
-                    if let [b, h, t, d] = shape {
-                        let strides = vec![&(t * h) * d, d.clone(), h * d, Expr::int(1)];
-                        let _ = b;
-                        let moves = &readers[result.0 as usize];
-                        let suits = !moves.is_empty()
-                            && moves.iter().all(|m| affine_move(graph, *m, &strides, ranges).is_some());
-                        if suits {
-                            layouts.strides[result.0 as usize] = Some(strides);
-                        }
+                    let moves = &readers[result.0 as usize];
+                    if !moves.is_empty() {
+                        layouts.strides[result.0 as usize] = suiting(graph, *result, moves, &HEADS_MERGE, ranges);
+                    }
+                }
+                op if op.is_elementwise() && !matches!(op, Op::Move { .. }) => {
+                    let moves: Vec<NodeId> =
+                        readers[result.0 as usize].iter().copied().filter(|m| is_looked_at(*m)).collect();
+                    let fits = |m: &NodeId| affine_move(graph, *m, &row_major(graph.shape(*result)), ranges).is_some();
+                    if !moves.iter().all(fits) {
+                        layouts.strides[result.0 as usize] = suiting(graph, *result, &moves, &ROWS_CHANGE, ranges);
                     }
                 }
                 _ => {}

@@ -7,7 +7,8 @@
 use douse_core::sym::{Expr, Ranges};
 use douse_ir::{Graph, NodeId, Op, Value};
 
-use super::layout::{affine_move, row_major};
+use super::fate::widens;
+use super::layout::{affine_move, row_major, takes_strides};
 
 #[derive(Debug)]
 pub struct Points {
@@ -89,6 +90,7 @@ impl Points {
         });
         for operand in &node.operands {
             let carried = origin(self, *operand).map(|(_, result)| result) == latest.map(|(_, result)| result);
+            let operand = if carried { operand } else { &looked_at(graph, definitions, ranges, &node.op, *operand) };
             if !carried && self.of(*operand).is_some() {
                 self.stored[operand.0 as usize] = true;
             }
@@ -97,6 +99,18 @@ impl Points {
             }
         }
         latest.map(|(_, result)| result)
+    }
+}
+
+/// The value whose memory a node reads for an operand: library operations look through reshapes, and what is a wider form of a value is
+/// made where that is read.
+fn looked_at(graph: &Graph, definitions: &[Option<NodeId>], ranges: &Ranges, op: &Op, operand: Value) -> Value {
+    match (op, definitions[operand.0 as usize]) {
+        (op, Some(id)) if takes_strides(op) && is_reshape(graph, id, ranges) => {
+            graph.node(id).operands.first().copied().unwrap_or(operand)
+        }
+        (_, Some(id)) if widens(graph, graph.node(id)) => graph.node(id).operands.first().copied().unwrap_or(operand),
+        _ => operand,
     }
 }
 

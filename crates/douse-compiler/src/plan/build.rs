@@ -87,7 +87,10 @@ impl Planner<'_> {
                 words.push(word);
             }
             let line = origin.line.as_deref().map_or(String::new(), |l| format!("  {l}"));
-            kernel.comment.push(format!("{} = {}{line}", origin.node, origin.target));
+            let comment = format!("{} = {}{line}", origin.node, origin.target);
+            if !kernel.comment.contains(&comment) {
+                kernel.comment.push(comment);
+            }
         }
         if !verb.is_empty() {
             words.push(verb);

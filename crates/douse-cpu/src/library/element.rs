@@ -7,7 +7,7 @@ use douse_core::Result;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::gemm::Matrix;
+use super::gemm::{GemmFunction, Matrix};
 use super::matvec;
 use super::work::Work;
 
@@ -65,6 +65,8 @@ pub trait Real:
     /// Replaces each element x by exp(x - max) and returns the sum of the results. Meant to be called where vector
     /// instructions are enabled.
     fn exp_minus(row: &mut [Self], max: Self) -> Self;
+
+    fn gemm_function() -> GemmFunction<Self>;
 
     /// `out = a @ b`, rows of `out` without gaps; on all threads.
     fn product(a: Matrix<'_, Self>, b: Matrix<'_, Self>, out: &mut [Self], work: &Work) -> Result<()>;
@@ -124,7 +126,7 @@ integers! {
 }
 
 macro_rules! reals {
-    ($($t:ident $word:ident $exp:path, $dots:ident $sums:ident $product:path;)*) => {$(
+    ($($t:ident $word:ident $exp:path, $dots:ident $sums:ident $product:path, $gemm:path;)*) => {$(
         impl Element for $t {
             const KEY_BITS: u32 = <$word>::BITS;
 
@@ -209,6 +211,10 @@ macro_rules! reals {
                 $exp(row, max)
             }
 
+            fn gemm_function() -> GemmFunction<$t> {
+                $gemm()
+            }
+
             fn product(a: Matrix<'_, $t>, b: Matrix<'_, $t>, out: &mut [$t], work: &Work) -> Result<()> {
                 $product(a, b, out, work)
             }
@@ -217,8 +223,8 @@ macro_rules! reals {
 }
 
 reals! {
-    f32 u32 super::simd::exp_minus_f32, dots_f32 add_sums_f32 super::product::multiply;
-    f64 u64 super::simd::exp_minus_f64, dots_f64 add_sums_f64 super::product::by_crate;
+    f32 u32 super::simd::exp_minus_f32, dots_f32 add_sums_f32 super::product::multiply, gemm_f32::gemm::f32::get_gemm_fn;
+    f64 u64 super::simd::exp_minus_f64, dots_f64 add_sums_f64 super::product::by_crate, gemm_f64::gemm::f64::get_gemm_fn;
 }
 
 #[inline(always)]

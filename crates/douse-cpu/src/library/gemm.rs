@@ -1,9 +1,33 @@
-//! Matrix products of float32 and float64 by the `gemm` crate: the one place here that hands out pointers.
+//! Matrix products of float32 and float64 by the `gemm` crates: the one place here that hands out pointers.
 
 use douse_core::{Error, Result};
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 
 use super::element::Real;
+
+/// The crates' function of one dtype: sizes `m`, `n`, `k`; `out`, whether it is added to, `a`, `b`, each with the steps between its columns and
+/// its rows; what `out` and the product are multiplied by; three conjugations; threads.
+pub type GemmFunction<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
 
 /// A matrix in a slice, to read.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +67,15 @@ impl<'a, T> MatrixMut<'a, T> {
     pub fn rows(data: &'a mut [T], rows: usize, cols: usize, row_stride: usize) -> MatrixMut<'a, T> {
         MatrixMut { data, offset: 0, rows, cols, row_stride: row_stride as isize, col_stride: 1 }
     }
+
+    fn transposed(self) -> MatrixMut<'a, T> {
+        MatrixMut { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+    }
+}
+
+/// The offset and the stride of the same elements from last to first.
+fn reversed(offset: usize, len: usize, stride: isize) -> (usize, isize) {
+    (offset.wrapping_add_signed(len.saturating_sub(1) as isize * stride), -stride)
 }
 
 /// Whether all elements of a matrix lie in `len` elements of memory.
@@ -90,23 +123,42 @@ pub fn gemm<T: Real>(
     }
     // An empty product reads nothing, so its operands may be empty slices with any offset.
     let (a_offset, b_offset) = if k == 0 { (0, 0) } else { (a.offset, b.offset) };
+    let a = Matrix { offset: a_offset, ..a };
+    let b = Matrix { offset: b_offset, ..b };
+    // The kernels want columns without gaps in `out`, and steps that are positive there and along the rows of `a`.
+    let (mut a, mut b, mut out) = match out.col_stride.abs() < out.row_stride.abs() {
+        true => (b.transposed(), a.transposed(), out.transposed()),
+        false => (a, b, out),
+    };
+    if out.row_stride < 0 {
+        (out.offset, out.row_stride) = reversed(out.offset, out.rows, out.row_stride);
+        (a.offset, a.row_stride) = reversed(a.offset, a.rows, a.row_stride);
+    }
+    if out.col_stride < 0 {
+        (out.offset, out.col_stride) = reversed(out.offset, out.cols, out.col_stride);
+        (b.offset, b.col_stride) = reversed(b.offset, b.cols, b.col_stride);
+    }
+    if a.col_stride < 0 && k > 0 {
+        (a.offset, a.col_stride) = reversed(a.offset, k, a.col_stride);
+        (b.offset, b.row_stride) = reversed(b.offset, k, b.row_stride);
+    }
     let parallelism = if parallel { Parallelism::Rayon(0) } else { Parallelism::None };
     // SAFETY: `fits` has shown that every element of each operand lies in its slice, so offsets and all steps between
-    // elements stay in bounds; `out` is borrowed mutably, hence does not alias `a` or `b`, and its elements are distinct,
-    // so that threads may write them. T is f32 or f64 (the only implementors of `Real`), which the crate supports.
+    // elements stay in bounds, from whichever end they are counted; `out` is borrowed mutably, hence does not alias `a` or `b`, and its elements
+    // are distinct, so that threads may write them.
     unsafe {
-        gemm::gemm(
-            m,
-            n,
+        T::gemm_function()(
+            out.rows,
+            out.cols,
             k,
             out.data.as_mut_ptr().add(out.offset),
             out.col_stride,
             out.row_stride,
             accumulate,
-            a.data.as_ptr().add(a_offset),
+            a.data.as_ptr().add(a.offset),
             a.col_stride,
             a.row_stride,
-            b.data.as_ptr().add(b_offset),
+            b.data.as_ptr().add(b.offset),
             b.col_stride,
             b.row_stride,
             T::ONE,
@@ -137,6 +189,14 @@ mod tests {
         let mut out = [0.0; 4];
         gemm(left.transposed(), left, MatrixMut::rows(&mut out, 2, 2, 2), 2.0, false, true).unwrap();
         assert_eq!(out, [70.0, 88.0, 88.0, 112.0]);
+        // Its columns and its rows from last to first, each the nearer ones.
+        let mut out = [0.0; 6];
+        let to = |data| MatrixMut { data, offset: 5, rows: 3, cols: 2, row_stride: -2, col_stride: -1 };
+        gemm(left, right, to(&mut out), 1.0, false, false).unwrap();
+        assert_eq!(out, [17.0, 6.0, 11.0, 4.0, 5.0, 2.0]);
+        let to = |data| MatrixMut { data, offset: 5, rows: 3, cols: 2, row_stride: -1, col_stride: -3 };
+        gemm(left, right, to(&mut out), 1.0, false, false).unwrap();
+        assert_eq!(out, [17.0, 11.0, 5.0, 6.0, 4.0, 2.0]);
     }
 
     #[test]

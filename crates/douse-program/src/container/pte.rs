@@ -5,7 +5,6 @@ use super::schema::*;
 use super::{Summary, atomic, check, decode, encode, flatbuffer};
 use douse_core::bytes::Bytes;
 use douse_core::{Code, Error, Result};
-use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -220,25 +219,6 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Adds bytes under the SHA-256 of what they hold, and returns that key (64 hexadecimal digits). Equal bytes are
-    /// stored once, at the larger of the alignments asked for.
-    ///
-    /// # Errors
-    /// `InvalidArgument` when `alignment` is not a power of two.
-    pub fn blob(&mut self, bytes: impl Into<Cow<'a, [u8]>>, alignment: u64) -> Result<String> {
-        let bytes = bytes.into();
-        let key = content_key(&bytes);
-        if let Some(&segment) = self.keys.get(&key) {
-            check_alignment(alignment)?;
-            if let Some((_, present)) = self.segments.get_mut(segment as usize) {
-                *present = alignment.max(*present);
-            }
-            return Ok(key);
-        }
-        self.named_data(key.clone(), bytes, alignment)?;
-        Ok(key)
-    }
-
     /// Adds bytes under a key, aligned to `alignment` bytes both in the file and where it is mapped.
     ///
     /// # Errors
@@ -285,12 +265,6 @@ impl<'a> Writer<'a> {
         };
         write(&program, &segments, out)
     }
-}
-
-/// The key of bytes that are stored by content: their SHA-256 in hexadecimal.
-pub fn content_key(bytes: &[u8]) -> String {
-    let digits = |byte: u8| [byte >> 4, byte & 15].map(|d| char::from_digit(d.into(), 16).unwrap_or('0'));
-    Sha256::digest(bytes).into_iter().flat_map(digits).collect()
 }
 
 pub(super) fn check_alignment(alignment: u64) -> Result<()> {

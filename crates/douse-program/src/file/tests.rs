@@ -4,7 +4,6 @@ use std::sync::Arc;
 use douse_core::sym::Expr;
 
 use super::*;
-use crate::container::pte::content_key;
 use crate::plan::{Buffer, SymbolSource};
 use crate::sample;
 
@@ -29,6 +28,7 @@ impl Drop for Folder {
     }
 }
 
+const KEY: &str = "weights";
 const WEIGHTS: [u8; 8] = [0, 0, 128, 63, 0, 0, 0, 64];
 
 fn payload(name: &str, data_files: &[&str]) -> Payload {
@@ -37,7 +37,7 @@ fn payload(name: &str, data_files: &[&str]) -> Payload {
     plan.buffers.push(Buffer {
         dtype: DType::F32,
         elements: Expr::int(2),
-        kind: BufferKind::Constant(Data::Named(content_key(&WEIGHTS))),
+        kind: BufferKind::Constant(Data::Named(KEY.into())),
     });
     Payload {
         targets: vec!["cpu".into()],
@@ -48,7 +48,7 @@ fn payload(name: &str, data_files: &[&str]) -> Payload {
 }
 
 fn find(key: &str) -> Option<Bytes> {
-    (key == content_key(&WEIGHTS)).then(|| Bytes::from(WEIGHTS.to_vec()))
+    (key == KEY).then(|| Bytes::from(WEIGHTS.to_vec()))
 }
 
 #[test]
@@ -62,8 +62,7 @@ fn methods_share_weights_and_survive_the_round_trip() {
     assert_eq!(first, std::fs::read(&path).unwrap());
     let file = ProgramFile::open(&path, &[]).unwrap();
     assert_eq!(file.methods(), methods);
-    let key = content_key(&WEIGHTS);
-    let weights = file.data(&key).unwrap();
+    let weights = file.data(KEY).unwrap();
     assert_eq!(&*weights, WEIGHTS);
     assert!(weights.as_ptr().addr().is_multiple_of(WEIGHT_ALIGNMENT as usize));
     assert_eq!(file.container().named_keys().len(), 1);
@@ -97,13 +96,12 @@ fn weights_beside_the_program() {
     let path = folder.join("a.pte");
     let (_, weights) = write(&path, &[payload("forward", &["big"])], &find).unwrap();
     assert!(weights.is_some());
-    let key = content_key(&WEIGHTS);
-    assert_eq!(&*ProgramFile::open(&path, &[]).unwrap().data(&key).unwrap(), WEIGHTS);
+    assert_eq!(&*ProgramFile::open(&path, &[]).unwrap().data(KEY).unwrap(), WEIGHTS);
     let moved = folder.join("moved.ptd");
     std::fs::rename(folder.join("big.ptd"), &moved).unwrap();
-    let error = ProgramFile::open(&path, &[]).unwrap().data(&key).unwrap_err();
+    let error = ProgramFile::open(&path, &[]).unwrap().data(KEY).unwrap_err();
     assert!(error.code == Code::NotFound && error.message.contains("should be in big.ptd"), "{error}");
-    assert!(ProgramFile::open(&path, &[&moved]).unwrap().data(&key).is_ok());
+    assert!(ProgramFile::open(&path, &[&moved]).unwrap().data(KEY).is_ok());
     let error = ProgramFile::open(&path, &[&moved, &moved]).unwrap_err();
     assert!(error.code == Code::InvalidArgument && error.message.contains("two files define"), "{error}");
 }
