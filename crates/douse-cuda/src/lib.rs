@@ -40,6 +40,7 @@ pub use driver::graph::{Chain, Condition, Exec, Graph, Node, Overlap, Transfer};
 pub use driver::memory::{DeviceMemory, PinnedMemory, Place};
 pub use driver::module::{Argument, Function, FunctionAttribute, Grid, Module};
 pub use driver::stream::{Event, Stream};
+pub use driver::tensor_map::TensorMap;
 pub use driver::{Driver, Version};
 #[cfg(feature = "compile")]
 pub use nvrtc::Nvrtc;

@@ -1,6 +1,6 @@
 //! Code of a method for a CUDA architecture: how each kernel and library step of its plan is launched.
 //!
-//! A launch passes, in this order: a device pointer for each buffer; each symbol's value as a signed 64-bit integer; if the launch says
+//! A launch passes, in this order: each of its [tensor maps](TensorMap), of 128 bytes; a device pointer for each buffer; each symbol's value as a signed 64-bit integer; if the launch says
 //! so, a pointer to the step's scratch memory, to the call's [error flag](Launch::flag) (once, if it raises it or looks at it), and to its [random state](Launch::random).
 //! A launch whose grid has an empty dimension is left out: it has nothing to do.
 
@@ -83,6 +83,32 @@ pub struct Launch {
     pub guard: bool,
     /// Takes the random state: `{unsigned long long seed, call}`.
     pub random: bool,
+    /// Takes these tensor maps.
+    pub maps: Vec<TensorMap>,
+}
+
+/// How the copy engine of Hopper and later finds tiles of a buffer, which lie in shared memory in the 128-byte swizzle then; what lies outside is zero.
+/// (CUDA Driver API, `cuTensorMapEncodeTiled`.)
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TensorMap {
+    /// By its place among the launch's buffers.
+    pub buffer: u32,
+    /// Elements before the first.
+    pub offset: Expr,
+    /// Elements along each dimension, the innermost first, whose elements are neighbours; two to five.
+    pub sizes: Vec<Expr>,
+    /// Elements between neighbours along each dimension but the innermost; in bytes, multiples of 16.
+    pub strides: Vec<Expr>,
+    /// Elements of a tile along each dimension, at most 256.
+    pub tile: Vec<u32>,
+}
+
+impl TensorMap {
+    /// The same in tiles of so many elements along the first two dimensions, one along the others.
+    pub fn of_tiles(mut self, depth: i64, rows: i64) -> TensorMap {
+        self.tile.iter_mut().zip([depth, rows]).for_each(|(tile, size)| *tile = size as u32);
+        self
+    }
 }
 
 /// The launches of a kernel, one after the other. Each takes the buffers of all of its parameters.

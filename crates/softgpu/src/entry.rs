@@ -14,7 +14,7 @@ use crate::module::Module;
 use crate::params::{ConditionalParams, CopyParams, FillParams, KernelParams, conditional};
 use crate::status::{
     self, GRAPH_EXEC_UPDATE_FAILURE, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES,
-    NOT_READY, OUT_OF_MEMORY, Outcome, Status, UNKNOWN, fail,
+    NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, Outcome, Status, UNKNOWN, fail,
 };
 use crate::stream::{Event, Launch, Recorded, Side, Stream, Work};
 use crate::world::{CONTEXT, CURRENT, world};
@@ -554,6 +554,13 @@ functions! {
             8 => found.allowed_shared.max(SHARED) as c_int,
             other => return fail(INVALID_VALUE, format!("attribute {other} of a function")),
         })
+    }
+
+    plain fn cuTensorMapEncodeTiled(
+        _map: *mut u64, _kind: c_int, _rank: c_uint, _start: u64, _sizes: *const u64, _strides: *const u64, _tile: *const c_uint,
+        _apart: *const c_uint, _interleave: c_int, _swizzle: c_int, _promotion: c_int, _fill: c_int
+    ) {
+        fail(NOT_SUPPORTED, "there is no copy engine that takes tensor maps")
     }
 
     context fn cuFuncSetAttribute(function: Handle, attribute: c_int, value: c_int) {

@@ -180,6 +180,7 @@ impl Writer<'_> {
             flag: needs.flag,
             guard: guarded,
             random: needs.random,
+            maps: vec![],
         };
         EmittedFunction { text, launch, special: needs.special, templates: &[] }
     }

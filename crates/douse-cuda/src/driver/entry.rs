@@ -184,6 +184,10 @@ entry_points! {
         RawFunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, RawStream, *mut *mut c_void, *mut *mut c_void
     );
 
+    cuTensorMapEncodeTiled = "cuTensorMapEncodeTiled"(
+        *mut u64, c_int, c_uint, Address, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int, c_int, c_int
+    );
+
     cuGraphCreate = "cuGraphCreate"(*mut RawGraph, c_uint);
     cuGraphDestroy = "cuGraphDestroy"(RawGraph);
     cuGraphAddKernelNode =

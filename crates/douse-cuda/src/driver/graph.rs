@@ -18,7 +18,7 @@ use super::entry::{
     KernelParams, RawCondition, RawContext, RawExec, RawGraph, RawNode, WHILE,
 };
 use super::memory::{PinnedBytes, PinnedMemory, Place};
-use super::module::{Argument, Function, Grid, Module};
+use super::module::{Argument, Function, Grid, Module, Values};
 use super::stream::Stream;
 
 /// `CU_GRAPH_COND_ASSIGN_DEFAULT`: the condition has its first value at every launch.
@@ -363,8 +363,8 @@ fn with_params<R>(
     arguments: &[Argument],
     call: impl FnOnce(*const KernelParams) -> R,
 ) -> R {
-    let mut values: Vec<u64> = arguments.iter().map(|argument| argument.bits()).collect();
-    let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|value| (value as *mut u64).cast()).collect();
+    let mut values = Values::of(arguments);
+    let mut pointers = values.pointers();
     let params = KernelParams {
         function: function.raw(),
         blocks: grid.blocks,

@@ -6,6 +6,7 @@ pub mod graph;
 pub mod memory;
 pub mod module;
 mod staging;
+pub mod tensor_map;
 pub mod stream;
 
 use std::ffi::{CStr, OsString, c_char};

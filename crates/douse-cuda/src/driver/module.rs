@@ -9,6 +9,7 @@ use super::device::Device;
 use super::entry::{RawFunction, RawModule};
 use super::memory::Place;
 use super::stream::Stream;
+use super::tensor_map::TensorMap;
 
 /// Code on a device.
 #[derive(Debug)]
@@ -105,7 +106,7 @@ pub struct Grid {
     pub shared: u32,
 }
 
-/// A parameter of a kernel. All are 8 bytes wide but the last two.
+/// A parameter of a kernel. All are 8 bytes wide but the last three.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
     Place(Place),
@@ -115,11 +116,39 @@ pub enum Argument {
     U64(u64),
     I32(i32),
     F32(f32),
+    Map(TensorMap),
+}
+
+/// The values of a launch's arguments, as the driver takes them.
+pub(super) struct Values {
+    words: Vec<u64>,
+    /// Where each begins.
+    starts: Vec<usize>,
+}
+
+impl Values {
+    pub fn of(arguments: &[Argument]) -> Values {
+        let (mut words, mut starts) = (Vec::with_capacity(arguments.len()), Vec::with_capacity(arguments.len()));
+        for argument in arguments {
+            starts.push(words.len());
+            match argument {
+                Argument::Map(map) => words.extend(map.words()),
+                other => words.push(other.bits()),
+            }
+        }
+        Values { words, starts }
+    }
+
+    /// A pointer to each.
+    pub fn pointers(&mut self) -> Vec<*mut c_void> {
+        let all = self.words.as_mut_ptr();
+        self.starts.iter().map(|start| all.wrapping_add(*start).cast()).collect()
+    }
 }
 
 impl Argument {
     /// The bits, in the lowest bytes (the hosts of CUDA devices are little-endian).
-    pub(super) fn bits(self) -> u64 {
+    fn bits(self) -> u64 {
         match self {
             Argument::Place(place) => place.address(),
             Argument::Null => 0,
@@ -127,6 +156,8 @@ impl Argument {
             Argument::U64(value) => value,
             Argument::I32(value) => u64::from(value as u32),
             Argument::F32(value) => u64::from(value.to_bits()),
+            // Not of one word.
+            Argument::Map(_) => 0,
         }
     }
 }
@@ -199,11 +230,11 @@ impl Function {
     pub fn launch(&self, grid: &Grid, arguments: &[Argument], stream: &Stream) -> Result<()> {
         let device = &self.module.device;
         let _current = device.enter()?;
-        let mut values: Vec<u64> = arguments.iter().map(|argument| argument.bits()).collect();
-        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|value| (value as *mut u64).cast()).collect();
+        let mut values = Values::of(arguments);
+        let mut pointers = values.pointers();
         let ([gx, gy, gz], [bx, by, bz]) = (grid.blocks, grid.threads);
         let shared: c_uint = grid.shared;
-        // SAFETY: the function's module lives; there is a pointer to a value of 8 bytes for each argument, copied before the call returns.
+        // SAFETY: the function's module lives; there is a pointer to the value of each argument, copied before the call returns.
         let status = unsafe {
             let launch = device.table().cuLaunchKernel;
             let none = std::ptr::null_mut();

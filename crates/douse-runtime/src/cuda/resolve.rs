@@ -4,7 +4,7 @@ use douse_core::sym::Expr;
 use douse_core::{Error, Result};
 use douse_cuda::{Argument, Function, Grid, Place};
 use douse_program::arena;
-use douse_program::target::COPY_THREADS;
+use douse_program::target::{COPY_THREADS, TensorMap};
 
 use super::action::{Launched, Op, Segment, Source};
 use super::command::Command;
@@ -220,7 +220,10 @@ impl Walk<'_> {
         if blocks.contains(&0) {
             return Ok(None);
         }
-        let mut arguments = Vec::with_capacity(buffers.len() + launch.symbols.len() + 3);
+        let mut arguments = Vec::with_capacity(launch.maps.len() + buffers.len() + launch.symbols.len() + 3);
+        for map in &launch.maps {
+            arguments.push(Argument::Map(self.tensor_map(map, buffers).map_err(|e| e.at(&launch.function))?));
+        }
         for buffer in buffers {
             arguments.push(Argument::Place(self.place(*buffer)?));
         }
@@ -242,6 +245,23 @@ impl Walk<'_> {
         }
         let grid = Grid { blocks, threads: launch.block, shared: launch.shared };
         Ok(Some(Command::Launch { function: function.clone(), grid, arguments }))
+    }
+
+    fn tensor_map(&mut self, map: &TensorMap, buffers: &[u32]) -> Result<douse_cuda::TensorMap> {
+        let buffer = buffers.get(map.buffer as usize);
+        let buffer = *buffer.ok_or_else(|| Error::invalid_program("a tensor map of a buffer that the launch does not take"))?;
+        let missing = || Error::invalid_program(format!("buffer {buffer} is not there"));
+        let dtype = self.prepared.plan.buffers.get(buffer as usize).ok_or_else(missing)?.dtype;
+        let number = |walk: &Walk<'_>, e: &Expr| {
+            let value = walk.eval(e)?;
+            u64::try_from(value).map_err(|_| Error::invalid_program(format!("a tensor map with {value} elements")))
+        };
+        let sizes = map.sizes.iter().map(|e| number(self, e)).collect::<Result<Vec<_>>>()?;
+        let strides = map.strides.iter().map(|e| number(self, e)).collect::<Result<Vec<_>>>()?;
+        let start = number(self, &map.offset)?.saturating_mul(dtype.size() as u64) as usize;
+        let place = self.place(buffer)?;
+        let place = place.part(start.min(place.len())..place.len())?;
+        self.prepared.device.device().tensor_map(place, dtype, &sizes, &strides, &map.tile)
     }
 
     /// The memory of a buffer; one whose size had to wait gets its memory now, or more of it.

@@ -30,6 +30,7 @@ pub(super) fn launch(function: &str, symbols: &[u32], flag: bool) -> Launch {
         flag,
         guard: false,
         random: false,
+        maps: vec![],
     }
 }
 

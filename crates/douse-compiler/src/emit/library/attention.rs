@@ -101,8 +101,7 @@ pub(super) fn emit(writer: &mut Writer, attention: &Attention) -> Result<Library
         threads: 128,
         shared: shared as u32,
         scratch: false,
-        special: false,
-        cluster: 1,
+        ..Draft::default()
     };
     Ok(one(writer.add(draft)?))
 }
@@ -267,8 +266,7 @@ impl Form {
             threads: threads as u32,
             shared: shared as u32,
             scratch: parts > 1,
-            special: false,
-            cluster: 1,
+            ..Draft::default()
         };
         let threads = 32 * row_warps * key_warps;
         let length_text = writer.size(length);

@@ -77,6 +77,7 @@ pub(super) fn emit(
         deep: chunks == "WHOLE" && !filters.contains("SCATTERED"),
         coordinates: String::new(),
         operands: window + &windows + &filters,
+        mapped: None,
         put,
     };
     product::emit(writer, product)
@@ -301,7 +302,7 @@ fn direct<'a>(
         shared: 0,
         scratch: false,
         special: put.special(),
-        cluster: 1,
+        ..Draft::default()
     })?;
     Ok(one(launch))
 }

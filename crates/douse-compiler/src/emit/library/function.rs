@@ -7,7 +7,7 @@ use douse_core::sym::{Expr, Ranges};
 use douse_core::{DType, Error, Result};
 use douse_program::library::View;
 use douse_program::plan::{BufferKind, Plan};
-use douse_program::target::LibraryLaunch;
+use douse_program::target::{LibraryLaunch, TensorMap};
 
 use super::part::Part;
 use crate::emit::guard::Guards;
@@ -33,6 +33,7 @@ impl<'a> Argument<'a> {
 }
 
 /// A function to be written. `body` is what stands between its braces.
+#[derive(Default)]
 pub(super) struct Draft<'a> {
     pub name: &'static str,
     pub templates: &'static [&'static str],
@@ -46,8 +47,12 @@ pub(super) struct Draft<'a> {
     pub scratch: bool,
     /// The body calls special functions.
     pub special: bool,
-    /// Blocks along y that are a cluster, which has each other's shared memory; 1: there are no clusters.
+    /// Blocks along y that are a cluster, which has each other's shared memory; there are no clusters of 0 or 1.
     pub cluster: i64,
+    /// Blocks that should find room on a multiprocessor together, if not 0.
+    pub together: i64,
+    /// Tensor maps of arguments, by their places, which the body finds as `map_NAME`.
+    pub maps: Vec<TensorMap>,
 }
 
 /// Writes functions into modules. Steps whose functions are equal share one.
@@ -182,6 +187,11 @@ impl<'a> Writer<'a> {
             };
             pointers.push((kind, name.to_string(), view.buffer));
         }
+        let map = |map: TensorMap| {
+            let argument = draft.arguments.get(map.buffer as usize);
+            argument.map(|a| (format!("map_{}", a.name), map)).ok_or_else(|| Error::internal("a tensor map of no argument"))
+        };
+        let maps = draft.maps.into_iter().map(map).collect::<Result<_>>()?;
         let part = Part {
             name: draft.name,
             templates: draft.templates,
@@ -193,7 +203,9 @@ impl<'a> Writer<'a> {
             shared: draft.shared,
             scratch: draft.scratch,
             special: draft.special,
-            cluster: draft.cluster,
+            cluster: draft.cluster.max(1),
+            together: draft.together,
+            maps,
             raises,
             guarded: self.guards.needed(changed),
         };

@@ -135,8 +135,7 @@ pub(super) fn emit(writer: &mut Writer, step: &Library) -> Result<LibraryLaunche
         threads,
         shared: 0,
         scratch: true,
-        special: false,
-        cluster: 1,
+        ..Draft::default()
     };
     let launch = if failure.is_empty() { writer.add(draft)? } else { writer.add_raising(draft)? };
     Ok(LibraryLaunches { launches: vec![launch], scratch: &(&blocks * &scratch) * 8, count: None })

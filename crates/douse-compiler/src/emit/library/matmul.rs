@@ -47,6 +47,16 @@ pub(super) fn emit(
     let (left, right) = if turned { (right, left) } else { (left, right) };
     let (coordinates, batch_at) = writer.split("rest", "batch", leading);
     let mut operands = String::new();
+    let mapped = [(&left, "left"), (&right, "right")].map(|((view, argument, side), name)| {
+        let place = u32::from(*argument == "b");
+        side.mapped(writer, view, (place, argument), name, leading, &batch_at)
+    });
+    let mapped = match mapped {
+        [Some((left, left_map)), Some((right, right_map))] if writer.warpgroups() && uses_tensor_cores(dtype) => {
+            Some(product::Mapped { operands: left + &right, maps: [left_map, right_map] })
+        }
+        _ => None,
+    };
     for ((view, argument, side), name) in [(&left, "left"), (&right, "right")] {
         let start = format!("{argument} + {}", writer.place(view, &batch_at));
         operands.push_str(&side.loader(writer, view, name, &start)?);
@@ -67,6 +77,7 @@ pub(super) fn emit(
         deep: [&left, &right].iter().all(|(_, _, side)| side.is_deep(dtype)),
         coordinates,
         operands,
+        mapped,
         put,
     };
     if thin { emit_thin(writer, product) } else { product::emit(writer, product) }
@@ -117,7 +128,7 @@ fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
         shared: 0,
         scratch: false,
         special: put.special(),
-        cluster: 1,
+        ..Draft::default()
     })?;
     Ok(one(launch))
 }

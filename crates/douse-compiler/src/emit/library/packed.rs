@@ -93,8 +93,7 @@ pub(super) fn emit(writer: &mut Writer, attention: &VarlenAttention) -> Result<L
         threads: THREADS,
         shared: 0,
         scratch: false,
-        special: false,
-        cluster: 1,
+        ..Draft::default()
     })?;
     Ok(one(launch))
 }

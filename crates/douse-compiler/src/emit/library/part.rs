@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use douse_core::sym::{Expr, Symbol};
 use douse_program::plan::BufferId;
-use douse_program::target::{Launch, LibraryLaunch, LibraryLaunches};
+use douse_program::target::{Launch, LibraryLaunch, LibraryLaunches, TensorMap};
 
 use super::function::Writer;
 use crate::emit::kernel::GUARD;
@@ -24,6 +24,9 @@ pub(super) struct Part {
     pub scratch: bool,
     pub special: bool,
     pub cluster: i64,
+    pub together: i64,
+    /// Name of each tensor map.
+    pub maps: Vec<(String, TensorMap)>,
     /// Raises the error flag, which the body finds as `flag`.
     pub raises: bool,
     /// Does nothing where the flag is raised.
@@ -31,7 +34,12 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The parameters, their pointers' names after `prefix`.
+    /// The parameters that are tensor maps.
+    fn map_parameters(&self, prefix: &str) -> Vec<String> {
+        self.maps.iter().map(|(name, _)| format!("const __grid_constant__ TensorMap {prefix}{name}")).collect()
+    }
+
+    /// The parameters that are pointers, their names after `prefix`.
     fn parameters(&self, prefix: &str) -> Vec<String> {
         self.pointers.iter().map(|(kind, name, _)| format!("{kind}{prefix}{name}")).collect()
     }
@@ -53,7 +61,7 @@ impl Part {
         let plain = |part: &Part| !part.scratch && !part.raises && !part.guarded && part.grid[2].is_int(1);
         plain(self)
             && plain(other)
-            && (self.threads, self.cluster) == (other.threads, other.cluster)
+            && (self.threads, self.cluster, self.together) == (other.threads, other.cluster, other.together)
             && self.grid[1] == other.grid[1]
     }
 
@@ -84,7 +92,8 @@ impl Writer<'_> {
         let text = match parts {
             [part] => {
                 let others = part.others().into_iter().map(|(kind, name)| format!("{kind}{name}"));
-                let parameters = list(part.parameters("").into_iter().chain(others));
+                let pointers = part.parameters("").into_iter();
+                let parameters = list(part.map_parameters("").into_iter().chain(pointers).chain(others));
                 format!("NAME({parameters}) {{\n{}}}\n", part.statements())
             }
             parts => self.joined(parts, &symbols),
@@ -94,13 +103,19 @@ impl Writer<'_> {
             blocks => format!("__cluster_dims__(1, {blocks}, 1) "),
         };
         let threads = first.threads;
+        let bounds = if first.together == 0 { String::new() } else { format!(", {}", first.together) };
+        let (mut maps, mut before) = (Vec::new(), 0);
+        for part in parts {
+            maps.extend(part.maps.iter().map(|(_, map)| TensorMap { buffer: before + map.buffer, ..map.clone() }));
+            before += part.pointers.len() as u32;
+        }
         let (head, global) = text.rsplit_once("NAME(").map_or(("", text.as_str()), |(head, rest)| (head, rest));
         let special = parts.iter().any(|part| part.special);
-        let key = format!("{} {threads} {cluster}{text}", first.name);
+        let key = format!("{} {threads}{bounds} {cluster}{text}", first.name);
         let (module, function) = self.function(key, first.name, special, templates, |name| {
             let head = head.replace("PART_", &format!("{name}_"));
             let body = global.replace("PART_", &format!("{name}_"));
-            format!("{head}extern \"C\" __global__ void {cluster}__launch_bounds__({threads}) {name}({body}")
+            format!("{head}extern \"C\" __global__ void {cluster}__launch_bounds__({threads}{bounds}) {name}({body}")
         });
         let launch = Launch {
             module,
@@ -113,6 +128,7 @@ impl Writer<'_> {
             flag: first.raises,
             guard: first.guarded,
             random: false,
+            maps,
         };
         let buffers = parts.iter().flat_map(|part| &part.pointers).map(|(_, _, buffer)| *buffer).collect();
         Some(LibraryLaunch { launch, buffers })
@@ -123,12 +139,18 @@ impl Writer<'_> {
         let (mut text, mut parameters, mut calls) =
             (String::new(), Vec::new(), String::from("  uint32 block = blockIdx.x;\n"));
         for (number, part) in parts.iter().enumerate() {
+            parameters.extend(part.map_parameters(&format!("p{number}_")));
+        }
+        for (number, part) in parts.iter().enumerate() {
             let sizes = part.symbols.iter().map(|s| format!("int64 s{s}"));
-            let own = list(part.parameters("").into_iter().chain(sizes).chain(["uint32 block".to_owned()]));
+            let maps = part.maps.iter().map(|(name, _)| format!("const TensorMap &{name}"));
+            let own = list(maps.chain(part.parameters("")).chain(sizes).chain(["uint32 block".to_owned()]));
             let body = part.body.replace("blockIdx.x", "block");
             text.push_str(&format!("DEVICE void PART_{number}({own}) {{\n{body}}}\n"));
             parameters.extend(part.parameters(&format!("p{number}_")));
-            let names = part.pointers.iter().map(|(_, name, _)| format!("p{number}_{name}"));
+            let maps = part.maps.iter().map(|(name, _)| name);
+            let names = maps.chain(part.pointers.iter().map(|(_, name, _)| name));
+            let names = names.map(|name| format!("p{number}_{name}"));
             let sizes = part.symbols.iter().map(|s| format!("s{s}"));
             let given = list(names.chain(sizes).chain(["block".to_owned()]));
             let blocks = self.size(&part.grid[0]);

@@ -3,7 +3,7 @@
 use douse_core::sym::Expr;
 use douse_core::{DType, Result};
 use douse_program::library::View;
-use douse_program::target::LibraryLaunches;
+use douse_program::target::{LibraryLaunches, TensorMap};
 
 use super::function::{Argument, Draft, Writer};
 use super::put::Put;
@@ -14,6 +14,8 @@ pub(super) const TEMPLATES: &[&str] =
 
 /// Blocks that should at least be there, for every multiprocessor of a large device to have one.
 pub(super) const BLOCKS: i64 = 132;
+/// Dimensions that a tensor map can have.
+const MOST_MAPPED: usize = 5;
 /// Elements of depth of a stage in shared memory, as in the template.
 pub(super) const STAGE: i64 = 64;
 pub(super) const THREADS: i64 = 256;
@@ -37,14 +39,29 @@ pub(super) struct Product<'a> {
     pub coordinates: String,
     /// Statements that declare the loaders `left` and `right`.
     pub operands: String,
+    /// The same by tensor maps, where both have one.
+    pub mapped: Option<Mapped>,
     pub put: Put<'a>,
+}
+
+/// The operands of a product as the copy engine finds them.
+pub(super) struct Mapped {
+    pub operands: String,
+    /// Their tiles' rows are still to be said.
+    pub maps: [TensorMap; 2],
 }
 
 /// The launches of a product: one, or two where blocks share the depth.
 pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
     let (tiles, template, slices) = choose(writer, &product);
-    let Product { name, dtype, mut arguments, sizes, batch, rows, columns, depth, coordinates, operands, put, .. } =
-        product;
+    let Product { name, dtype, mut arguments, sizes, batch, rows, columns, depth, coordinates, put, .. } = product;
+    let (operands, maps) = match product.mapped.filter(|_| template.bulk) {
+        Some(Mapped { operands, maps: [left, right] }) => {
+            let sides = [(left, tiles.rows), (right, tiles.columns)];
+            (operands, sides.map(|(map, rows)| map.of_tiles(STAGE, rows)).to_vec())
+        }
+        None => (product.operands, vec![]),
+    };
     let tile = |size: &Expr, tile: i64| size.ceil_div(&Expr::int(tile));
     let (tiles_m, tiles_n) = (tile(&rows, tiles.rows), tile(&columns, tiles.columns));
     let depth_text = writer.size(&depth);
@@ -69,6 +86,8 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
         scratch,
         special,
         cluster,
+        together: template.together,
+        maps: maps.clone(),
     };
     let (threads, shared) = (template.threads as u32, template.shared as u32);
     let Slices { count, slice, cluster } = slices;
@@ -159,6 +178,52 @@ impl Side<'_> {
     /// Whether rows lie in chunks along the depth.
     pub fn is_deep(&self, dtype: DType) -> bool {
         self.depth_stride.is_int(1) && self.chunks(dtype) != "SCATTERED"
+    }
+
+    /// The declaration of a loader by a tensor map of an argument (its place and name), and the map, where there can be one: the elements of a view along
+    /// the depth are neighbours, and everything else lies multiples of 16 bytes apart.
+    pub fn mapped(
+        &self,
+        writer: &Writer,
+        view: &View,
+        argument: (u32, &str),
+        name: &str,
+        leading: &[Expr],
+        batch_at: &[String],
+    ) -> Option<(String, TensorMap)> {
+        let dtype = writer.dtype(view).ok()?;
+        let chunk = Expr::int(16 / dtype.size().max(1) as i64);
+        let whole = |distance: &Expr| distance.modulo(&chunk).is_int(0);
+        if !self.depth_stride.is_int(1) || self.row_stride.is_int(0) || !whole(self.row_stride) || !whole(&view.offset) {
+            return None;
+        }
+        let (mut sizes, mut strides) =
+            (vec![self.depth.clone(), self.rows.clone()], vec![self.row_stride.clone()]);
+        let mut at = Vec::new();
+        for ((size, stride), own) in leading.iter().zip(&view.strides).zip(batch_at).rev() {
+            if size.is_int(1) || stride.is_int(0) {
+                continue;
+            }
+            if !whole(stride) {
+                return None;
+            }
+            sizes.push(size.clone());
+            strides.push(stride.clone());
+            at.push(format!("(int){own}"));
+        }
+        if sizes.len() > MOST_MAPPED {
+            return None;
+        }
+        let declaration = format!(
+            "  const Mapped<{}, {}> {name}{{&map_{}, {}, {{{}}}}};\n",
+            writer.element(view).ok()?,
+            at.len(),
+            argument.1,
+            writer.size(self.rows),
+            if at.is_empty() { "0".to_owned() } else { at.join(", ") }
+        );
+        let tile = vec![1; sizes.len()];
+        Some((declaration, TensorMap { buffer: argument.0, offset: view.offset.clone(), sizes, strides, tile }))
     }
 
     /// A declaration of a loader over memory from `start`, a text.

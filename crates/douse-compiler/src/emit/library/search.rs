@@ -51,8 +51,7 @@ pub(super) fn nonzero(writer: &mut Writer, mask: &View, out: &View, symbol: u32)
             threads: THREADS,
             shared: 0,
             scratch: true,
-            special: false,
-            cluster: 1,
+            ..Draft::default()
         })?);
     }
     Ok(LibraryLaunches { launches, scratch: Expr::int(8 * (1 + blocks)), count: Some(symbol) })
@@ -95,8 +94,7 @@ pub(super) fn search_sorted(
         threads: THREADS,
         shared: 0,
         scratch: false,
-        special: false,
-        cluster: 1,
+        ..Draft::default()
     })?;
     Ok(one(launch))
 }

@@ -95,8 +95,7 @@ pub(super) fn emit(
         threads: THREADS as u32,
         shared: 0,
         scratch: false,
-        special: false,
-        cluster: 1,
+        ..Draft::default()
     })?;
     Ok(one(launch))
 }

@@ -98,8 +98,7 @@ impl<'a> Rows<'a> {
             threads,
             shared: 0,
             scratch: false,
-            special: false,
-            cluster: 1,
+            ..Draft::default()
         })?;
         Ok(one(launch))
     }
@@ -136,8 +135,7 @@ impl<'a> Rows<'a> {
             threads: THREADS,
             shared: 0,
             scratch: true,
-            special: false,
-            cluster: 1,
+            ..Draft::default()
         };
         let sum = format!("{memory}  Radix<Key>::sum({}, {tiles_text}, counts, totals);\n", writer.size(&pairs));
         let mut launches = Vec::new();

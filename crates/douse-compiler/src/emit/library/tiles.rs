@@ -13,6 +13,18 @@ const WARPGROUP_TEMPLATES: &[&str] = &[
     include_str!("../cuda/warpgroup.cuh"),
 ];
 
+const BULK_TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/warpgroup.cuh"),
+    include_str!("../cuda/bulk.cuh"),
+];
+
+/// Bytes of shared memory that hold the barriers of all stages.
+const BARRIERS: i64 = 16 * MOST_STAGES;
+/// Threads of a warp.
+const WARP: i64 = 32;
 /// A block whose share of the depth is shorter does not pay for adding the shares up.
 const SLICE: i64 = 256;
 const MOST_SLICES: i64 = 32;
@@ -68,6 +80,10 @@ pub(super) struct Template {
     pub shared: i64,
     /// Results that it puts at once.
     pub run: i64,
+    /// It takes operands by tensor maps.
+    pub bulk: bool,
+    /// Blocks that share a multiprocessor, if the function has to be told.
+    pub together: i64,
 }
 
 impl Tiles {
@@ -87,7 +103,7 @@ impl Tiles {
         if !uses_tensor_cores(product.dtype) {
             let name = format!("tile_product<{rows}");
             let shared = 4 * PLAIN_STAGE * (rows + FOUR) * product.dtype.size().max(4) as i64;
-            return Template { name, texts: TEMPLATES, threads: THREADS, shared, run: FOUR };
+            return Template { name, texts: TEMPLATES, threads: THREADS, shared, run: FOUR, bulk: false, together: 0 };
         }
         let together = ((blocks as u64).div_ceil(BLOCKS as u64) as i64).clamp(1, *together);
         // Larger clusters find their place only where multiprocessors have room for several blocks.
@@ -95,6 +111,14 @@ impl Tiles {
         // The driver keeps some of each block's share.
         let share = writer.shared_limit() / together - 1024;
         let warpgroups = writer.warpgroups() && product.deep;
+        if warpgroups && product.mapped.is_some() {
+            let groups = rows / 64;
+            let stages = ((share - BARRIERS) / self.stage()).min(steps.clamp(2, MOST_STAGES)).max(2);
+            let name = format!("bulk_product<{groups}, {columns}, {stages}");
+            let (threads, shared) = (128 * groups + WARP, self.shared(stages) + BARRIERS);
+            let together = together.min(self.together);
+            return Template { name, texts: BULK_TEMPLATES, threads, shared, run: 8, bulk: true, together };
+        }
         // Warpgroups still multiply one stage when the next but one is asked for.
         let useful = (steps + if warpgroups { 2 } else { 1 }).clamp(3, MOST_STAGES);
         let stages = (share / self.stage()).min(useful).max(2);
@@ -103,10 +127,12 @@ impl Tiles {
             let groups = rows / 64;
             let name = format!("warpgroup_product<{groups}, {columns}, {}", stages.max(3));
             let shared = self.shared(stages.max(3));
-            return Template { name, texts: WARPGROUP_TEMPLATES, threads: 128 * groups, shared, run: 8 };
+            let threads = 128 * groups;
+            return Template { name, texts: WARPGROUP_TEMPLATES, threads, shared, run: 8, bulk: false, together: 0 };
         }
         let name = format!("mma_product<{rows}, {columns}, {}, {}, {stages}", warps.0, warps.1);
-        Template { name, texts: TEMPLATES, threads: 32 * warps.0 * warps.1, shared, run: 8 }
+        let threads = WARP * warps.0 * warps.1;
+        Template { name, texts: TEMPLATES, threads, shared, run: 8, bulk: false, together: 0 }
     }
 }
 
