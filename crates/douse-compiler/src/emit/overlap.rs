@@ -1,10 +1,20 @@
 //! Launches that overlap (programmatic dependent launch): a kernel's blocks come onto the device while those of the kernel before it end.
 
 /// What begins a kernel; it stands in `cuda/overlap.cuh`.
-const BEGIN: &str = "  BEGIN_KERNEL;\n";
+pub(super) const BEGIN: &str = "  BEGIN_KERNEL;\n";
+/// What says that something which is called begins the kernel.
+pub(super) const BEGIN_LATER: &str = "  BEGIN_LATER;\n";
 
-/// A function's text with every kernel beginning so.
+/// Whether a text says itself where the kernel begins.
+pub(super) fn begins(text: &str) -> bool {
+    text.contains(BEGIN) || text.contains(BEGIN_LATER)
+}
+
+/// A function's text with every kernel beginning so, unless it says itself where it does.
 pub(super) fn begin(text: &str) -> String {
+    if begins(text) {
+        return text.to_owned();
+    }
     let mut parts = text.split("__global__");
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -30,5 +40,7 @@ mod tests {
         let expected = "// a {\nint f() {\n}\n__global__ void __launch_bounds__(8) k(int a) {\n  BEGIN_KERNEL;\n  if (a) {\n  }\n}\n\
                         __global__ void l() {\n  BEGIN_KERNEL;\n}\n";
         assert_eq!(super::begin(text), expected);
+        let later = "__global__ void k() {\n  BEGIN_LATER;\n}\n";
+        assert_eq!(super::begin(later), later);
     }
 }

@@ -1,8 +1,8 @@
 // Products with few rows.
 
 // M rows (few) times a matrix whose columns lie along the depth: bound by reading the matrix. A block takes COLUMNS columns, its warps share
-// the depth.
-template <int M, int COLUMNS, int WARPS, class A, class B, class Out>
+// the depth. EARLY: the matrix is a constant, so that its first elements are on their way before the work before this is done.
+template <int M, int COLUMNS, int WARPS, bool EARLY, class A, class B, class Out>
 DEVICE void thin_product(int64 column0, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
   typedef Register<T> R;
@@ -15,12 +15,18 @@ DEVICE void thin_product(int64 column0, const A &a, const B &b, Out out) {
   for (int c = 0; c < COLUMNS; ++c)
 #pragma unroll
     for (int m = 0; m < M; ++m) sum[c][m] = (R)0;
-  for (int64 k0 = (int64)warp * STEP * AHEAD; k0 < b.depth; k0 += (int64)WARPS * STEP * AHEAD) {
-    Vector<T, N> y[AHEAD][COLUMNS];
+  Vector<T, N> y[AHEAD][COLUMNS];
+  const auto ask = [&](int64 k0) {
 #pragma unroll
     for (int s = 0; s < AHEAD; ++s)
 #pragma unroll
       for (int c = 0; c < COLUMNS; ++c) y[s][c] = fetch_depth<N>(b, column0 + c, k0 + s * STEP + lane * N, chunks_b);
+  };
+  int64 k0 = (int64)warp * STEP * AHEAD;
+  ask(k0);
+  if (EARLY) BEGIN_KERNEL;
+  for (bool first = true; k0 < b.depth; k0 += (int64)WARPS * STEP * AHEAD, first = false) {
+    if (!first) ask(k0);
 #pragma unroll
     for (int s = 0; s < AHEAD; ++s)
 #pragma unroll
@@ -52,7 +58,7 @@ DEVICE void thin_product(int64 column0, const A &a, const B &b, Out out) {
 // The same for up to 16 rows on tensor cores. Nothing passes through shared memory: a lane reads eight elements of one column side by side and
 // gives them to two steps as their depths 2q, 2q + 1, 2q + 8, 2q + 9; the rows' elements are dealt alike, so that the sum is the same.
 // SETS: of eight columns a block; ROWS: of eight rows.
-template <int ROWS, int SETS, int WARPS, class A, class B, class Out>
+template <int ROWS, int SETS, int WARPS, bool EARLY, class A, class B, class Out>
 DEVICE void thin_mma_product(int64 column0, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
   const int AHEAD = 4, STEP = 32;
@@ -65,14 +71,19 @@ DEVICE void thin_mma_product(int64 column0, const A &a, const B &b, Out out) {
   for (int s = 0; s < SETS; ++s)
 #pragma unroll
     for (int e = 0; e < 4; ++e) sum[s][e] = 0.0f;
-  for (int64 k0 = (int64)warp * STEP * AHEAD; k0 < b.depth; k0 += (int64)WARPS * STEP * AHEAD) {
-    Eight y[AHEAD][SETS], x[AHEAD][2];
+  Eight y[AHEAD][SETS], next[AHEAD][SETS], x[AHEAD][2];
+  const auto ask = [&](Eight (&to)[AHEAD][SETS], int64 k0) {
 #pragma unroll
-    for (int i = 0; i < AHEAD; ++i) {
-      int64 k = k0 + i * STEP + 8 * quad;
+    for (int i = 0; i < AHEAD; ++i)
 #pragma unroll
-      for (int s = 0; s < SETS; ++s) y[i][s].v = fetch_depth<8>(b, column0 + 8 * s + group, k, chunks_b);
-    }
+      for (int s = 0; s < SETS; ++s) to[i][s].v = fetch_depth<8>(b, column0 + 8 * s + group, k0 + i * STEP + 8 * quad, chunks_b);
+  };
+  int64 k0 = (int64)warp * STEP * AHEAD;
+  ask(y, k0);
+  if (EARLY) BEGIN_KERNEL;
+#pragma unroll 1
+  for (; k0 < b.depth; k0 += (int64)WARPS * STEP * AHEAD) {
+    ask(next, k0 + (int64)WARPS * STEP * AHEAD);
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i) {
       int64 k = k0 + i * STEP + 8 * quad;
@@ -91,6 +102,10 @@ DEVICE void thin_mma_product(int64 column0, const A &a, const B &b, Out out) {
           mma(sum[s], left, right, T{});
         }
       }
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i)
+#pragma unroll
+      for (int s = 0; s < SETS; ++s) y[i][s] = next[i][s];
   }
 #pragma unroll
   for (int s = 0; s < SETS; ++s)

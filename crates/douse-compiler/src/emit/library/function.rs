@@ -116,6 +116,12 @@ impl<'a> Writer<'a> {
         buffer.map(|b| b.dtype).ok_or_else(|| Error::internal(format!("buffer {} is not there", view.buffer)))
     }
 
+    /// Whether nobody ever writes what an argument shows, so that it can be read before the work before a kernel is done.
+    pub fn is_constant(&self, argument: &Argument) -> bool {
+        let buffer = self.plan.buffers.get(argument.view.buffer as usize);
+        !argument.written && matches!(buffer.map(|b| &b.kind), Some(BufferKind::Constant(_)))
+    }
+
     /// The type of a view's elements.
     pub fn element(&self, view: &View) -> Result<&'static str> {
         names::element(self.dtype(view)?)

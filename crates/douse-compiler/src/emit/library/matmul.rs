@@ -10,6 +10,7 @@ use super::one;
 use super::product::{self, BLOCKS, Product, Side};
 use super::put::{Epilogue, Put};
 use super::tiles::uses_tensor_cores;
+use crate::emit::overlap::BEGIN_LATER;
 
 /// Those of products with few rows.
 const TEMPLATES: &[&str] = &[
@@ -47,6 +48,8 @@ pub(super) fn emit(
     let (left, right) = if turned { (right, left) } else { (left, right) };
     let (coordinates, batch_at) = writer.split("rest", "batch", leading);
     let mut operands = String::new();
+    // The matrix that has many rows, of a product that has few of the other.
+    let early = writer.is_constant(&Argument::read(right.1, right.0));
     let mapped = [(&left, "left"), (&right, "right")].map(|((view, argument, side), name)| {
         let place = u32::from(*argument == "b");
         side.mapped(writer, view, (place, argument), name, leading, &batch_at)
@@ -77,6 +80,7 @@ pub(super) fn emit(
         deep: [&left, &right].iter().all(|(_, _, side)| side.is_deep(dtype)),
         coordinates,
         operands,
+        early,
         mapped,
         put,
     };
@@ -93,7 +97,7 @@ fn few(writer: &Writer, dtype: DType, rows: &Expr) -> bool {
 }
 
 fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
-    let Product { dtype, mut arguments, batch, rows, columns, depth, coordinates, operands, put, .. } = product;
+    let Product { dtype, mut arguments, batch, rows, columns, depth, coordinates, operands, early, put, .. } = product;
     let most_rows = writer.indexer.ranges.max(&rows).unwrap_or(THIN);
     // Those of products beside this one share the device with it.
     let all_columns = ((&batch * &columns).as_int().unwrap_or(0) as f64 * writer.beside) as i64;
@@ -103,17 +107,18 @@ fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
         // So many warps that each multiprocessor has its 32.
         let warps = 1 << warps(128, (32 * 8 * BLOCKS / all_columns.max(1)).clamp(4, 16));
         let row_sets = if most_rows > 8 { 2 } else { 1 };
-        (format!("thin_mma_product<{row_sets}, 1, {warps}>"), 8, 32 * warps)
+        (format!("thin_mma_product<{row_sets}, 1, {warps}, {early}>"), 8, 32 * warps)
     } else {
         let width = if all_columns >= 4 * 8 * BLOCKS { 2 } else { 1 };
         let warps = 1 << warps(512, 8);
-        (format!("thin_product<{most_rows}, {width}, {warps}>"), width, 32 * warps)
+        (format!("thin_product<{most_rows}, {width}, {warps}, {early}>"), width, 32 * warps)
     };
     let tiles = columns.ceil_div(&Expr::int(width));
     let tiles_text = writer.size(&tiles);
     let body = format!(
-        "  int64 rest = blockIdx.x;\n  const int64 first = rest % {tiles_text} * {width};\n  rest /= {tiles_text};\n\
+        "{}  int64 rest = blockIdx.x;\n  const int64 first = rest % {tiles_text} * {width};\n  rest /= {tiles_text};\n\
          {coordinates}{operands}{}  {template}(first, left, right, put);\n",
+        if early { BEGIN_LATER } else { "" },
         put.declare(writer, "row", "", 1)?
     );
     arguments.extend(put.arguments());

@@ -8,6 +8,7 @@ use douse_program::target::{Launch, LibraryLaunch, LibraryLaunches, TensorMap};
 
 use super::function::Writer;
 use crate::emit::kernel::GUARD;
+use crate::emit::overlap::{BEGIN, begins};
 
 /// What one step asks of a function.
 #[derive(Clone)]
@@ -67,7 +68,8 @@ impl Part {
 
     /// The body, after what it does first.
     fn statements(&self) -> String {
-        if self.guarded { format!("  {GUARD}\n{}", self.body) } else { self.body.clone() }
+        // The flag is of the work before.
+        if self.guarded { format!("{BEGIN}  {GUARD}\n{}", self.body) } else { self.body.clone() }
     }
 }
 
@@ -145,8 +147,9 @@ impl Writer<'_> {
             let sizes = part.symbols.iter().map(|s| format!("int64 s{s}"));
             let maps = part.maps.iter().map(|(name, _)| format!("const TensorMap &{name}"));
             let own = list(maps.chain(part.parameters("")).chain(sizes).chain(["uint32 block".to_owned()]));
+            let begin = if begins(&part.body) { "" } else { BEGIN };
             let body = part.body.replace("blockIdx.x", "block");
-            text.push_str(&format!("DEVICE void PART_{number}({own}) {{\n{body}}}\n"));
+            text.push_str(&format!("DEVICE void PART_{number}({own}) {{\n{begin}{body}}}\n"));
             parameters.extend(part.parameters(&format!("p{number}_")));
             let maps = part.maps.iter().map(|(name, _)| name);
             let names = maps.chain(part.pointers.iter().map(|(_, name, _)| name));
