@@ -51,8 +51,7 @@ template <class T, int LEADING> struct Mapped {
 // ---- The product -----------------------------------------------------------------------------------------------------------
 
 // As `warpgroup_product`, by a warp more than the warpgroups have: it fills the stages, each as soon as all have multiplied what was there.
-// EARLY: the right operand is a constant, so that its first tiles are on their way before the work before this is done.
-template <int GROUPS, int COLUMNS, int STAGES, bool EARLY, int SLICES, class A, class B, class Out>
+template <int GROUPS, int COLUMNS, int STAGES, int SLICES, class A, class B, class Out>
 DEVICE void bulk_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
   const int M = 64 * GROUPS, THREADS = 128 * GROUPS + 32, PART = COLUMNS < 128 ? COLUMNS : 128, PARTS = COLUMNS / PART;
@@ -74,25 +73,17 @@ DEVICE void bulk_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
   float sum[PARTS][PART / 8][4];
   if (warp == 4 * GROUPS) {
     if (lane == 0) {
-      const auto begin_right = [&](int step, int slot) {
-        arrive_expecting(full + slot, BYTES);
-        b.begin(bs + slot * SIZE_B, full + slot, n0, (int)begin + step * STAGE_DEPTH);
-      };
-      if (EARLY) {
-        for (int step = 0; step < STAGES && step < steps; ++step) begin_right(step, step);
-        BEGIN_KERNEL;
-      }
       int slot = 0, phase = 1;
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         if (step >= STAGES) await_phase(empty + slot, phase);
-        if (!EARLY || step >= STAGES) begin_right(step, slot);
+        arrive_expecting(full + slot, BYTES);
+        b.begin(bs + slot * SIZE_B, full + slot, n0, (int)begin + step * STAGE_DEPTH);
         a.begin(as + slot * SIZE_A, full + slot, m0, (int)begin + step * STAGE_DEPTH);
         if (++slot == STAGES) slot = 0, phase ^= 1;
       }
     }
   } else {
-    if (EARLY) BEGIN_KERNEL;
     uint64 first_a = operand_at(as + warp / 4 * 64 * STAGE_DEPTH, 16), first_b = operand_at(bs, 16);
     int slot = 0, phase = 0, before = 0;
 #pragma unroll 1
@@ -121,8 +112,6 @@ DEVICE void bulk_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
 #pragma unroll
           for (int e = 0; e < 4; ++e) sum[h][j][e] = 0.0f;
   }
-  // All of the producer's warp, whose one thread alone has waited so far.
-  if (EARLY) BEGIN_KERNEL;
   __syncthreads();
   float *tile = reinterpret_cast<float *>(dynamic_shared());
   if (warp < 4 * GROUPS)

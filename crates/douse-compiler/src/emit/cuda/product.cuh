@@ -262,29 +262,35 @@ DEVICE void put_tile(const float *tile, int64 m0, int64 n0, int64 rows, int64 co
   if (SLICES > 1) sync_cluster();
   else __syncthreads();
   int first = SLICES > 1 ? (int)blockIdx.y * THREADS + (int)threadIdx.x : (int)threadIdx.x;
-#pragma unroll 4
-  for (int i = first; i < M * N / 8; i += THREADS * SLICES) {
+  const auto put = [&](int i, bool whole) {
     int row = i / (N / 8), column = i % (N / 8) * 8;
-    if (m0 + row < rows && n0 + column < columns) {
-      const float *from = tile + row * (N + RESULTS_APART) + column;
-      Run<float, 8> run;
-      if (SLICES > 1) {
+    if (!whole && (m0 + row >= rows || n0 + column >= columns)) return;
+    const float *from = tile + row * (N + RESULTS_APART) + column;
+    Run<float, 8> run;
+    if (SLICES > 1) {
 #pragma unroll
-        for (int s = 0; s < SLICES; ++s) {
-          Vector<float, 4> low = load_cluster(from, s), high = load_cluster(from + 4, s);
+      for (int s = 0; s < SLICES; ++s) {
+        Vector<float, 4> low = load_cluster(from, s), high = load_cluster(from + 4, s);
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            run.x[e] = s == 0 ? low.element[e] : run.x[e] + low.element[e];
-            run.x[4 + e] = s == 0 ? high.element[e] : run.x[4 + e] + high.element[e];
-          }
+        for (int e = 0; e < 4; ++e) {
+          run.x[e] = s == 0 ? low.element[e] : run.x[e] + low.element[e];
+          run.x[4 + e] = s == 0 ? high.element[e] : run.x[4 + e] + high.element[e];
         }
-      } else {
-        Vector<float, 8> results = load_vector<8>(from, 8);
-#pragma unroll
-        for (int e = 0; e < 8; ++e) run.x[e] = results.element[e];
       }
-      out(m0 + row, n0 + column, run, (int)smaller<int64>(8, columns - n0 - column));
+    } else {
+      Vector<float, 8> results = load_aligned<8>(from);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) run.x[e] = results.element[e];
     }
+    out(m0 + row, n0 + column, run, whole ? 8 : (int)smaller<int64>(8, columns - n0 - column));
+  };
+  // Without conditions, what several runs load is under way together.
+  if (m0 + M <= rows && n0 + N <= columns) {
+#pragma unroll 4
+    for (int i = first; i < M * N / 8; i += THREADS * SLICES) put(i, true);
+  } else {
+#pragma unroll 1
+    for (int i = first; i < M * N / 8; i += THREADS * SLICES) put(i, false);
   }
   // Others may still read this block's.
   if (SLICES > 1) sync_cluster();

@@ -71,19 +71,19 @@ DEVICE void thin_mma_product(int64 column0, const A &a, const B &b, Out out) {
   for (int s = 0; s < SETS; ++s)
 #pragma unroll
     for (int e = 0; e < 4; ++e) sum[s][e] = 0.0f;
-  Eight y[AHEAD][SETS], next[AHEAD][SETS], x[AHEAD][2];
-  const auto ask = [&](Eight (&to)[AHEAD][SETS], int64 k0) {
+  Eight y[AHEAD][SETS];
+  const auto ask = [&](int64 k0) {
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i)
 #pragma unroll
-      for (int s = 0; s < SETS; ++s) to[i][s].v = fetch_depth<8>(b, column0 + 8 * s + group, k0 + i * STEP + 8 * quad, chunks_b);
+      for (int s = 0; s < SETS; ++s) y[i][s].v = fetch_depth<8>(b, column0 + 8 * s + group, k0 + i * STEP + 8 * quad, chunks_b);
   };
   int64 k0 = (int64)warp * STEP * AHEAD;
-  ask(y, k0);
+  ask(k0);
   if (EARLY) BEGIN_KERNEL;
-#pragma unroll 1
-  for (; k0 < b.depth; k0 += (int64)WARPS * STEP * AHEAD) {
-    ask(next, k0 + (int64)WARPS * STEP * AHEAD);
+  for (bool first = true; k0 < b.depth; k0 += (int64)WARPS * STEP * AHEAD, first = false) {
+    if (!first) ask(k0);
+    Eight x[AHEAD][2];
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i) {
       int64 k = k0 + i * STEP + 8 * quad;
@@ -102,10 +102,6 @@ DEVICE void thin_mma_product(int64 column0, const A &a, const B &b, Out out) {
           mma(sum[s], left, right, T{});
         }
       }
-#pragma unroll
-    for (int i = 0; i < AHEAD; ++i)
-#pragma unroll
-      for (int s = 0; s < SETS; ++s) y[i][s] = next[i][s];
   }
 #pragma unroll
   for (int s = 0; s < SETS; ++s)

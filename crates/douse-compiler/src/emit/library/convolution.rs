@@ -77,7 +77,6 @@ pub(super) fn emit(
         deep: chunks == "WHOLE" && !filters.contains("SCATTERED"),
         coordinates: String::new(),
         operands: window + &windows + &filters,
-        early: false,
         mapped: None,
         put,
     };

@@ -48,8 +48,6 @@ pub(super) fn emit(
     let (left, right) = if turned { (right, left) } else { (left, right) };
     let (coordinates, batch_at) = writer.split("rest", "batch", leading);
     let mut operands = String::new();
-    // The matrix that has many rows, of a product that has few of the other.
-    let early = writer.is_constant(&Argument::read(right.1, right.0));
     let mapped = [(&left, "left"), (&right, "right")].map(|((view, argument, side), name)| {
         let place = u32::from(*argument == "b");
         side.mapped(writer, view, (place, argument), name, leading, &batch_at)
@@ -80,11 +78,10 @@ pub(super) fn emit(
         deep: [&left, &right].iter().all(|(_, _, side)| side.is_deep(dtype)),
         coordinates,
         operands,
-        early,
         mapped,
         put,
     };
-    if thin { emit_thin(writer, product) } else { product::emit(writer, product) }
+    if thin { emit_thin(writer, product, right.1) } else { product::emit(writer, product) }
 }
 
 /// Whether there are so few rows. The template without tensor cores has their number as a constant.
@@ -96,8 +93,11 @@ fn few(writer: &Writer, dtype: DType, rows: &Expr) -> bool {
     most.is_some_and(|most| (1..=THIN).contains(&most))
 }
 
-fn emit_thin(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
-    let Product { dtype, mut arguments, batch, rows, columns, depth, coordinates, operands, early, put, .. } = product;
+/// `matrix`: the argument that has many rows.
+fn emit_thin(writer: &mut Writer, product: Product, matrix: &str) -> Result<LibraryLaunches> {
+    let Product { dtype, mut arguments, batch, rows, columns, depth, coordinates, operands, put, .. } = product;
+    // The matrix that is read needs no wait.
+    let early = arguments.iter().any(|argument| argument.name == matrix && writer.is_constant(argument));
     let most_rows = writer.indexer.ranges.max(&rows).unwrap_or(THIN);
     // Those of products beside this one share the device with it.
     let all_columns = ((&batch * &columns).as_int().unwrap_or(0) as f64 * writer.beside) as i64;

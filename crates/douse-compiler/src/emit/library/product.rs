@@ -8,7 +8,6 @@ use douse_program::target::{LibraryLaunches, TensorMap};
 use super::function::{Argument, Draft, Writer};
 use super::put::Put;
 use super::tiles::{Slices, choose};
-use crate::emit::overlap::BEGIN_LATER;
 
 pub(super) const TEMPLATES: &[&str] =
     &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/cluster.cuh"), include_str!("../cuda/product.cuh")];
@@ -40,8 +39,6 @@ pub(super) struct Product<'a> {
     pub coordinates: String,
     /// Statements that declare the loaders `left` and `right`.
     pub operands: String,
-    /// The right operand is a constant.
-    pub early: bool,
     /// The same by tensor maps, where both have one.
     pub mapped: Option<Mapped>,
     pub put: Put<'a>,
@@ -68,12 +65,10 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     let tile = |size: &Expr, tile: i64| size.ceil_div(&Expr::int(tile));
     let (tiles_m, tiles_n) = (tile(&rows, tiles.rows), tile(&columns, tiles.columns));
     let depth_text = writer.size(&depth);
-    let early = template.bulk && product.early;
     let mut body = format!(
-        "{}  int64 rest = blockIdx.x, tile_m, tile_n;\n  const int64 tiles_m = {}, tiles_n = {};\n  \
+        "  int64 rest = blockIdx.x, tile_m, tile_n;\n  const int64 tiles_m = {}, tiles_n = {};\n  \
          tile_at((uint32)(rest % (tiles_m * tiles_n)), (uint32)tiles_m, (uint32)tiles_n, tile_m, tile_n);\n  \
          rest /= tiles_m * tiles_n;\n",
-        if early { BEGIN_LATER } else { "" },
         writer.size(&tiles_m),
         writer.size(&tiles_n)
     );

@@ -10,7 +10,7 @@ use douse_program::target::LibraryStep;
 use super::function::{Argument, Writer};
 use crate::emit::body::{Acting, Body, Needs, Text};
 use crate::emit::names;
-use crate::emit::vector::Vectors;
+use crate::emit::vector::{Vectors, is_aligned};
 
 /// Where results go, as text.
 #[derive(Clone)]
@@ -141,6 +141,10 @@ impl<'a> Epilogue<'a> {
             return Err(Error::internal("an epilogue of several stages"));
         };
         let vectors = Vectors::of_run(stage, put.along, self.result);
+        // Runs begin at multiples of their length: where that divides the row, none is cut off.
+        let size = put.along.and_then(|along| self.kernel.outer.get(along));
+        let whole = size.is_some_and(|size| size.modulo(&Expr::int(run)).is_int(0));
+        let aligned = |index: &Expr| whole && put.along.is_some_and(|along| is_aligned(index, along, run));
         let declared = |number: usize, name: &str, text: &str| {
             let width = self.indexer.loop_width(number).name();
             format!("const {width} {name} = ({width})({text});\n")
@@ -151,8 +155,12 @@ impl<'a> Epilogue<'a> {
         let (element, register) = (names::element(dtype)?, names::register(dtype)?);
         // Its type is written out: NVRTC 13.0 takes generic lambdas for functions of the host.
         out.line(format!(
-            "const auto finish = [=](int64 {row}, int64 first_column, const Run<{register}, {run}> &run, int count) {{"
+            "const auto finish = [=](int64 {row}, int64 first_column, const Run<{register}, {run}> &run, int {}) {{",
+            if whole { "" } else { "count" }
         ));
+        if whole {
+            out.line(format!("const int count = {run};"));
+        }
         out.line(format!("const auto result = rounded_run<{element}>(run);"));
         let loops = put.at.iter().enumerate();
         let [mut before, mut within] = [String::new(), String::new()];
@@ -183,10 +191,11 @@ impl<'a> Epilogue<'a> {
             out.line(match *param == self.result {
                 true => format!("const auto &v{number} = result;"),
                 false => {
-                    format!(
-                        "const auto v{number} = load_vector<{run}>(a{param} + ({}), count);",
-                        self.indexer.write(index)
-                    )
+                    let place = format!("a{param} + ({})", self.indexer.write(index));
+                    match aligned(index) {
+                        true => format!("const auto v{number} = load_aligned<{run}>({place});"),
+                        false => format!("const auto v{number} = load_vector<{run}>({place}, count);"),
+                    }
                 }
             });
         }
@@ -198,7 +207,11 @@ impl<'a> Epilogue<'a> {
             let (dtype, rounding) = (body.param(*param)?, body.rounding(*param, *value)?.name());
             out.line(format!("{} w{number}[{run}] = {{}};", names::register(dtype)?));
             let packed = format!("pack<{rounding}, {}>(w{number})", names::element(dtype)?);
-            after.push(format!("store_vector(a{param} + ({}), {packed}, count);", self.indexer.write(index)));
+            let place = format!("a{param} + ({})", self.indexer.write(index));
+            after.push(match aligned(index) {
+                true => format!("store_aligned({place}, {packed});"),
+                false => format!("store_vector({place}, {packed}, count);"),
+            });
         }
         out.line("#pragma unroll");
         out.line(format!("for (int k = 0; k < {run}; ++k) {{"));

@@ -114,7 +114,7 @@ impl Tiles {
         if warpgroups && product.mapped.is_some() {
             let groups = rows / 64;
             let stages = ((share - BARRIERS) / self.stage()).min(steps.clamp(2, MOST_STAGES)).max(2);
-            let name = format!("bulk_product<{groups}, {columns}, {stages}, {}", product.early);
+            let name = format!("bulk_product<{groups}, {columns}, {stages}");
             let (threads, shared) = (128 * groups + WARP, self.shared(stages) + BARRIERS);
             let together = together.min(self.together);
             return Template { name, texts: BULK_TEMPLATES, threads, shared, run: 8, bulk: true, together };
