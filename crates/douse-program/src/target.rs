@@ -37,6 +37,9 @@ pub struct CudaTarget {
     /// `(const bool *predicate, cudaGraphConditionalHandle condition, const ErrorFlag *flag)`: sets the condition to the predicate, or to
     /// false where the flag is raised, by one thread. There where a branch or loop depends on a value of the device.
     pub set_condition: Option<FunctionName>,
+    /// Products may be cuBLASLt's, where that is installed and measured faster when the method is loaded. [`CudaTarget::kernels`] has launches for the
+    /// epilogues of products too, then, for their results are stored.
+    pub cublaslt: bool,
     /// Every function first waits for the work before it (`griddepcontrol.wait`), so that its launch may begin while that work ends: edges of
     /// a graph between two of them may be programmatic.
     pub overlaps: bool,

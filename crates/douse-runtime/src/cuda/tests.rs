@@ -46,6 +46,7 @@ pub(super) fn target(arch: &str) -> CudaTarget {
         finish: FunctionName { module: 0, function: "finish".into() },
         rearrange: FunctionName { module: 0, function: "rearrange".into() },
         set_condition: None,
+        cublaslt: false,
         overlaps: true,
     }
 }

@@ -129,6 +129,20 @@ impl<'a> Walk<'a> {
                 Op::Upload | Op::Download | Op::Tell(_) | Op::Launches { .. } | Op::Copy { .. } => {
                     self.resolve_op(op, &mut commands)?;
                     self.committed |= commits(std::slice::from_ref(op));
+                    if let (Op::Launches { product: Some(product), .. }, Some(Command::Product(call))) =
+                        (op, commands.first())
+                    {
+                        self.begun = true;
+                        match call.run(self.stream) {
+                            Ok(()) => drop(commands.remove(0)),
+                            // Nothing of it has begun.
+                            Err(error) => {
+                                product.leave(&error);
+                                commands.clear();
+                                self.resolve_op(op, &mut commands)?;
+                            }
+                        }
+                    }
                     for command in commands.drain(..) {
                         self.begun = true;
                         self.issue(command)?;
@@ -144,6 +158,7 @@ impl<'a> Walk<'a> {
         let (device, stream) = (self.prepared.device.device(), self.stream);
         match command {
             Command::Launch { function, grid, arguments } => function.launch(&grid, &arguments, stream),
+            Command::Product(call) => call.run(stream),
             Command::Copy { from, to } => device.copy(from, to, stream),
             Command::Upload { to, start, .. } => device.upload(&self.room.pinned, start, to, stream),
             Command::Download { from, start, .. } => device.download(from, &self.room.pinned, start, stream),
