@@ -114,7 +114,7 @@ impl Product {
     /// # Errors
     /// `ILLEGAL_ADDRESS` for a place that is no memory.
     pub fn perform(&self) -> Outcome {
-        let [a, b, out] = &self.layouts;
+        let [a, _, out] = &self.layouts;
         {
             let world = world();
             for (layout, place) in self.layouts.iter().zip(self.places) {
@@ -124,26 +124,27 @@ impl Product {
         }
         // SAFETY: checked; memory is freed only when no work waits.
         unsafe { std::ptr::write_bytes(self.workspace as *mut u8, 0xab, WORKSPACE) };
-        let depth = if self.turned[0] { a.rows } else { a.columns };
-        let wide = a.kind == 1;
+        let depth = if self.turned[0] { a.rows } else { a.columns } as i64;
         for batch in 0..i64::from(out.batch) {
-            for column in 0..out.columns as i64 {
-                for row in 0..out.rows as i64 {
-                    let (mut double, mut single) = (0f64, 0f32);
-                    for k in 0..depth as i64 {
-                        let (left_row, left_column) = if self.turned[0] { (k, row) } else { (row, k) };
-                        let (right_row, right_column) = if self.turned[1] { (column, k) } else { (k, column) };
-                        // SAFETY: both lie in what was checked.
-                        let (x, y) = unsafe {
-                            let left = self.places[0] as usize + a.at(batch, left_row, left_column);
-                            let right = self.places[1] as usize + b.at(batch, right_row, right_column);
-                            (a.read(left as *const u8), b.read(right as *const u8))
-                        };
-                        if wide { double += x * y } else { single += x as f32 * y as f32 }
-                    }
+            let element = |side: usize, row: i64, column: i64| {
+                let layout = &self.layouts[side];
+                let (row, column) = if self.turned[side] { (column, row) } else { (row, column) };
+                // SAFETY: it lies in what was checked.
+                unsafe { layout.read((self.places[side] as usize + layout.at(batch, row, column)) as *const u8) }
+            };
+            let columns = out.columns as i64;
+            let right: Vec<Vec<f64>> =
+                (0..depth).map(|k| (0..columns).map(|column| element(1, k, column)).collect()).collect();
+            for row in 0..out.rows as i64 {
+                let mut sums = vec![0f64; columns as usize];
+                for (k, right) in (0i64..).zip(&right) {
+                    let left = element(0, row, k);
+                    sums.iter_mut().zip(right).for_each(|(sum, right)| *sum += left * right);
+                }
+                for (column, sum) in (0i64..).zip(sums) {
                     let place = self.places[2] as usize + out.at(batch, row, column);
                     // SAFETY: it lies in what was checked.
-                    unsafe { out.write(place as *mut u8, if wide { double } else { f64::from(single) }) };
+                    unsafe { out.write(place as *mut u8, sum) };
                 }
             }
         }
@@ -151,15 +152,17 @@ impl Product {
     }
 }
 
-/// Declares functions of the library.
+/// Declares functions of the library; those after `context` need one that is current.
 macro_rules! functions {
-    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+    ($($kind:ident fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> Status {
             // SAFETY: the caller gives what the library's documentation asks for.
-            call(stringify!($name), true, || unsafe { $body })
+            call(stringify!($name), functions!(@ $kind), || unsafe { $body })
         }
     )*};
+    (@ context) => { true };
+    (@ plain) => { false };
 }
 
 /// Gives a new object away.
@@ -177,15 +180,15 @@ unsafe fn take<T>(object: *mut T) -> Outcome {
 }
 
 functions! {
-    fn cublasLtCreate(handle: *mut *mut u64) {
+    context fn cublasLtCreate(handle: *mut *mut u64) {
         give(handle, MARK)
     }
 
-    fn cublasLtDestroy(handle: *mut u64) {
+    context fn cublasLtDestroy(handle: *mut u64) {
         take(handle)
     }
 
-    fn cublasLtMatmulDescCreate(description: *mut *mut Description, compute: c_int, scale: c_int) {
+    plain fn cublasLtMatmulDescCreate(description: *mut *mut Description, compute: c_int, scale: c_int) {
         // Sums in float64 of float64, in float32 of others.
         if (compute, scale) != (68, 0) && (compute, scale) != (70, 1) {
             return fail(INVALID_VALUE, format!("sums of type {compute}, scaled by {scale}"));
@@ -193,11 +196,11 @@ functions! {
         give(description, Description { scale, ..Description::default() })
     }
 
-    fn cublasLtMatmulDescDestroy(description: *mut Description) {
+    plain fn cublasLtMatmulDescDestroy(description: *mut Description) {
         take(description)
     }
 
-    fn cublasLtMatmulDescSetAttribute(
+    plain fn cublasLtMatmulDescSetAttribute(
         description: *mut Description, attribute: c_int, value: *const c_int, size: usize,
     ) {
         if size != 4 || !(3..=4).contains(&attribute) {
@@ -207,15 +210,15 @@ functions! {
         Ok(())
     }
 
-    fn cublasLtMatrixLayoutCreate(layout: *mut *mut Layout, kind: c_int, rows: u64, columns: u64, step: i64) {
+    plain fn cublasLtMatrixLayoutCreate(layout: *mut *mut Layout, kind: c_int, rows: u64, columns: u64, step: i64) {
         give(layout, Layout { kind, rows, columns, step, batch: 1, batch_stride: 0 })
     }
 
-    fn cublasLtMatrixLayoutDestroy(layout: *mut Layout) {
+    plain fn cublasLtMatrixLayoutDestroy(layout: *mut Layout) {
         take(layout)
     }
 
-    fn cublasLtMatrixLayoutSetAttribute(layout: *mut Layout, attribute: c_int, value: *const c_void, size: usize) {
+    plain fn cublasLtMatrixLayoutSetAttribute(layout: *mut Layout, attribute: c_int, value: *const c_void, size: usize) {
         match (attribute, size) {
             (5, 4) => (*layout).batch = value.cast::<c_int>().read(),
             (6, 8) => (*layout).batch_stride = value.cast::<i64>().read(),
@@ -224,15 +227,15 @@ functions! {
         Ok(())
     }
 
-    fn cublasLtMatmulPreferenceCreate(preference: *mut *mut Preference) {
+    plain fn cublasLtMatmulPreferenceCreate(preference: *mut *mut Preference) {
         give(preference, Preference::default())
     }
 
-    fn cublasLtMatmulPreferenceDestroy(preference: *mut Preference) {
+    plain fn cublasLtMatmulPreferenceDestroy(preference: *mut Preference) {
         take(preference)
     }
 
-    fn cublasLtMatmulPreferenceSetAttribute(
+    plain fn cublasLtMatmulPreferenceSetAttribute(
         preference: *mut Preference, attribute: c_int, value: *const c_void, size: usize,
     ) {
         match (attribute, size) {
@@ -245,7 +248,7 @@ functions! {
         Ok(())
     }
 
-    fn cublasLtMatmulAlgoGetHeuristic(
+    context fn cublasLtMatmulAlgoGetHeuristic(
         handle: *mut u64, description: *mut Description, a: *mut Layout, b: *mut Layout, c: *mut Layout, d: *mut Layout,
         preference: *mut Preference, wanted: c_int, results: *mut Heuristic, found: *mut c_int,
     ) {
@@ -265,7 +268,7 @@ functions! {
         Ok(())
     }
 
-    fn cublasLtMatmul(
+    context fn cublasLtMatmul(
         handle: *mut u64, description: *const Description, _alpha: *const c_void, a: u64, a_layout: *const Layout, b: u64,
         b_layout: *const Layout, _beta: *const c_void, c: u64, c_layout: *const Layout, d: u64, d_layout: *const Layout,
         algorithm: *const [u64; 8], workspace: u64, workspace_size: usize, stream: u64,

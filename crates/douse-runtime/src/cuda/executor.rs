@@ -11,6 +11,7 @@ use douse_program::arena;
 use douse_program::payload::Payload;
 use douse_program::place::lifetimes;
 use douse_program::plan::{BufferId, BufferKind, Data, Plan};
+use douse_program::target::Products;
 use douse_program::uses::unstored;
 
 use super::action::{Actions, FunctionMeta, actions};
@@ -129,7 +130,7 @@ impl Executor {
         };
         let modules = target.modules.iter().map(load).collect::<Result<Vec<Arc<Module>>>>()?;
         let multiprocessors = device.device().attribute(Attribute::MultiprocessorCount)?.unsigned_abs();
-        let mut trials = target.cublaslt.then(|| Trials::new(&plan, device, &target.modules));
+        let mut trials = (target.products == Products::CublasLt).then(|| Trials::new(&plan, device));
         let actions = actions(&plan, target, &modules, multiprocessors.into(), trials.as_mut())?;
         let products = trials.map(Trials::report);
         let (constants, memory) = upload_constants(&plan, device, data)?;

@@ -101,3 +101,26 @@ fn matrix(view: &View, dtype: DType) -> Option<(Matrix, Operand, u32)> {
     };
     Some((matrix, Operand { buffer: view.buffer, start }, count(batch)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A view of sizes and strides, and what it is as matrices of float16: batch, its stride, their alignment.
+    fn seen(offset: i64, sizes: &[i64], strides: &[i64]) -> Option<(u32, i64, u32)> {
+        let exprs = |list: &[i64]| list.iter().map(|n| Expr::int(*n)).collect();
+        let view = View { buffer: 0, offset: Expr::int(offset), sizes: exprs(sizes), strides: exprs(strides) };
+        matrix(&view, DType::F16).map(|(matrix, _, batch)| (batch, matrix.batch_stride, matrix.alignment))
+    }
+
+    #[test]
+    fn leading_dimensions_become_one_where_they_lie_evenly() {
+        assert_eq!(seen(0, &[20, 30], &[30, 1]), Some((1, 0, 16)));
+        assert_eq!(seen(4, &[2, 1, 3, 20, 30], &[1800, 7, 600, 30, 1]), Some((6, 600, 8)));
+        assert_eq!(seen(0, &[2, 3, 20, 30], &[0, 0, 30, 1]), Some((6, 0, 16)));
+        // Heads beside each other in a row, of several sequences.
+        assert_eq!(seen(0, &[2, 3, 20, 30], &[1800, 30, 90, 1]), None);
+        assert_eq!(seen(0, &[2, 20, 30], &[600, 30, -1]), None);
+        assert_eq!(seen(0, &[0, 20, 30], &[600, 30, 1]), None);
+    }
+}

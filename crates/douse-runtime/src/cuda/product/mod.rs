@@ -1,9 +1,9 @@
 //! Matrix products that cuBLASLt does in place of the program's own kernels.
 //!
-//! A program may have been lowered so that cuBLASLt is used where it is installed and faster. Its own kernels are there all the same: both are [tried](trial)
-//! when a method is loaded, for each product of known sizes outside of branches and loops of the device, and the faster one is kept for as
-//! long as the device is held. A kernel that takes a product's result as its epilogue runs by itself then, over a result in the scratch memory. A call of the library that fails leaves the product to the own kernels
-//! from then on.
+//! A program may have been lowered so that cuBLASLt is used where it is installed and faster. Its own kernels are there all the same: both are
+//! [tried](trial) when a method is loaded, for each product of known sizes outside of branches and loops of the device, and the faster one is
+//! kept for as long as the device is held. A kernel that is a product's epilogue runs by itself then, over a result in the scratch memory. A
+//! call of the library that fails leaves the product to the own kernels from then on.
 
 mod form;
 mod trial;
@@ -78,6 +78,8 @@ pub struct ProductsReport {
     pub missing: Option<String>,
     /// In the order of the plan.
     pub products: Vec<ProductMeta>,
+    /// Those that could not be tried, with the reason.
+    pub untried: Vec<String>,
 }
 
 impl Scratch {
@@ -155,6 +157,3 @@ impl fmt::Display for ProductMeta {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -41,8 +41,6 @@ pub(in crate::cuda) struct Tried {
 pub(in crate::cuda) struct Trials<'a> {
     plan: &'a Plan,
     device: &'a CudaDevice,
-    /// The names of the code, with which functions are told from others of their name.
-    code: &'a [String],
     report: ProductsReport,
 }
 
@@ -56,8 +54,8 @@ struct Step<'a> {
 }
 
 impl<'a> Trials<'a> {
-    pub fn new(plan: &'a Plan, device: &'a CudaDevice, code: &'a [String]) -> Trials<'a> {
-        Trials { plan, device, code, report: ProductsReport::default() }
+    pub fn new(plan: &'a Plan, device: &'a CudaDevice) -> Trials<'a> {
+        Trials { plan, device, report: ProductsReport::default() }
     }
 
     pub fn report(self) -> ProductsReport {
@@ -88,13 +86,17 @@ impl<'a> Trials<'a> {
         let fused = epilogue.is_some();
         let (epilogue, epilogue_scratch) = epilogue.unwrap_or_default();
         let step = Step { shape, own: own.0, epilogue: &epilogue, scratch: [own.1, epilogue_scratch] };
-        let (places, functions) = (step.functions(), &step.shape.form);
-        let name = format!("{functions:?} {places:?} {:?}", self.code);
+        let name = format!("{:?} {:?} {:?}", step.shape.form, self.describe(step.own), self.describe(step.epilogue));
         let tried = self.device.tried(&name, || self.trial(&step, &blas, fused));
-        let tried = tried.inspect_err(|error| {
-            tracing::info!(method = %self.plan.name, "{} is not tried: {error}", step.shape.describe());
-        });
-        let Tried { own, library, product } = tried.ok()?;
+        let Tried { own, library, product } = match tried {
+            Ok(tried) => tried,
+            Err(error) => {
+                let untried = format!("{}: {error}", step.shape.describe());
+                tracing::info!(method = %self.plan.name, "a product that is not tried: {untried}");
+                self.report.untried.push(untried);
+                return None;
+            }
+        };
         let product = product.filter(|_| library.is_some_and(|time| time < own * FASTER));
         let shape = step.shape.describe();
         let meta = ProductMeta { shape, epilogue: fused, own, library, by_library: product.is_some() };
@@ -104,6 +106,19 @@ impl<'a> Trials<'a> {
         let scratch = self.scratch(&step.shape, &product, fused, epilogue_scratch)?;
         let Shape { a, b, out, .. } = step.shape;
         Some(LibraryProduct { product, a, b, out, epilogue, scratch, failed: AtomicBool::new(false) })
+    }
+
+    /// What launches are like, by which alike ones of other layers are known: their grids, and dtypes and sizes of their buffers.
+    fn describe(&self, launches: &[Launched]) -> String {
+        let mut text = String::new();
+        for Launched { launch, buffers, .. } in launches {
+            let kinds: Vec<_> = buffers
+                .iter()
+                .map(|id| self.plan.buffers.get(*id as usize).map(|buffer| (buffer.dtype, self.bytes(*id))))
+                .collect();
+            text.push_str(&format!("{:?} {:?} {} {kinds:?}; ", launch.grid, launch.block, launch.shared));
+        }
+        text
     }
 
     fn scratch(&self, shape: &Shape, product: &Product, fused: bool, epilogue: usize) -> Option<Scratch> {
@@ -211,10 +226,6 @@ impl<'a> Trials<'a> {
 }
 
 impl Step<'_> {
-    fn functions(&self) -> Vec<&str> {
-        self.own.iter().chain(self.epilogue).map(|launched| launched.function.name()).collect()
-    }
-
     fn buffers(&self) -> impl Iterator<Item = BufferId> {
         let Shape { a, b, out, .. } = &self.shape;
         let launches = self.own.iter().chain(self.epilogue).flat_map(|launched| launched.buffers.iter().copied());
