@@ -62,11 +62,11 @@ impl Blas {
         let Opened { library, name } = open_first("cuBLASLt", names, ADVICE)?;
         let missing = |symbol| Error::not_supported(format!("{} has no {symbol}. {ADVICE}", name.display()));
         let table = Table::load(library).map_err(missing)?;
-        let _current = device.enter()?;
+        let current = device.enter()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is to a variable; the device's context is current. Destroyed when the last clone goes.
         check("cublasLtCreate", unsafe { (table.cublasLtCreate)(&raw mut handle) })?;
-        drop(_current);
+        drop(current);
         Ok(Blas(Arc::new(Inner { device: device.clone(), table, name, handle })))
     }
 

@@ -14,6 +14,7 @@ use super::executor::Prepared;
 use super::flag;
 use super::frame::Frame;
 use super::graph::Shelf;
+use super::product::LibraryProduct;
 use super::room::{Memory, NUMBER};
 use crate::symbols::eval;
 
@@ -129,25 +130,31 @@ impl<'a> Walk<'a> {
                 Op::Upload | Op::Download | Op::Tell(_) | Op::Launches { .. } | Op::Copy { .. } => {
                     self.resolve_op(op, &mut commands)?;
                     self.committed |= commits(std::slice::from_ref(op));
-                    if let (Op::Launches { product: Some(product), .. }, Some(Command::Product(call))) =
-                        (op, commands.first())
-                    {
+                    if let Op::Launches { product: Some(product), .. } = op {
                         self.begun = true;
-                        match call.run(self.stream) {
-                            Ok(()) => drop(commands.remove(0)),
-                            // Nothing of it has begun.
-                            Err(error) => {
-                                product.leave(&error);
-                                commands.clear();
-                                self.resolve_op(op, &mut commands)?;
-                            }
-                        }
+                        self.library_first(op, product, &mut commands)?;
                     }
                     for command in commands.drain(..) {
                         self.begun = true;
                         self.issue(command)?;
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a product that is cuBLASLt's on the stream, and takes it from the commands of its step. Where that fails, nothing of it has begun: the
+    /// commands become those of the step's own kernels.
+    fn library_first(&mut self, op: &Op, product: &LibraryProduct, commands: &mut Vec<Command>) -> Result<()> {
+        let Some(Command::Product(call)) = commands.first() else { return Ok(()) };
+        let ran = call.run(self.stream);
+        match ran {
+            Ok(()) => drop(commands.remove(0)),
+            Err(error) => {
+                product.leave(&error);
+                commands.clear();
+                self.resolve_op(op, commands)?;
             }
         }
         Ok(())

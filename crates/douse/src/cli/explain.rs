@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use douse::{FunctionMeta, LowerOptions};
+use douse::{FunctionMeta, LowerOptions, Products};
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_program::arena::Layout;
 use douse_program::bounds::{ranges, size_bounds};
@@ -50,6 +50,11 @@ impl Explain {
         for payload in program.methods() {
             if self.method.as_ref().is_none_or(|name| *name == payload.plan.name) {
                 output::line(summary(&payload.plan))?;
+                if payload.cuda.iter().any(|target| target.products == Products::CublasLt) {
+                    output::line(
+                        "  products on GPUs: by cuBLASLt where it is installed and faster, else by own kernels\n",
+                    )?;
+                }
                 if let Some(device) = &device {
                     let method = program.load(&payload.plan.name, &device.load(1)?)?;
                     output::line(functions(&method.device_functions()?))?;

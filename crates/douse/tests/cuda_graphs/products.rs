@@ -72,7 +72,12 @@ fn products_of_tensors_that_lie_elsewhere_in_every_call() {
 #[test]
 fn own_kernels_do_products_where_cublaslt_does_not_start_or_has_no_algorithm() {
     let Some(case) = case() else { return };
-    for (call, status) in [("cublasLtCreate", 1), ("cublasLtMatmulAlgoGetHeuristic", 15), ("cublasLtMatmul", 13)] {
+    for (call, status) in [
+        ("cublasLtCreate", 1),
+        ("cublasLtMatmulAlgoGetHeuristic", 15),
+        ("cublasLtMatmul", 13),
+        ("cuEventElapsedTime", 999),
+    ] {
         let bench = Bench::new();
         // Often enough for every product.
         let failures: Vec<String> = (1..40).map(|at| format!("fail={call}:{at}:{status}")).collect();
@@ -81,6 +86,7 @@ fn own_kernels_do_products_where_cublaslt_does_not_start_or_has_no_algorithm() {
             let mut method = bench.load(&case, graph);
             let report = method.products().unwrap();
             assert_eq!(report.missing.is_some(), call == "cublasLtCreate", "{report:?}");
+            assert_eq!(report.untried.len(), if call == "cuEventElapsedTime" { 4 } else { 0 }, "{report:?}");
             assert!(by_library(&method).iter().all(|by| !by), "{call}: {report:?}");
             (0..3).for_each(|_| case.check_all(&mut method));
             assert!(method.cuda_graph_report().is_none_or(|report| report.off.is_none()));
