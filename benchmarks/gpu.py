@@ -1,6 +1,6 @@
 """Times Douse and eager PyTorch on a GPU, on the same exported programs, in one run.
 
-    python benchmarks/gpu.py [--douse target/release/douse] [--resident] [--kernels] [NAME ...]     # needs torch and torchvision with CUDA
+    python benchmarks/gpu.py [--douse target/release/douse] [--resident] [--kernels] [--products cublaslt] [NAME ...]     # needs torch and torchvision with CUDA
 
 For each workload of workloads.py: exports it, checks that Douse's answer is PyTorch's, with and without CUDA graphs, then prints the median milliseconds of
 a call: PyTorch's eagerly and replayed from a graph, Douse's likewise, and how long the host works on Douse's. All include the copies of inputs to the
@@ -140,6 +140,7 @@ def main():
     parser.add_argument("--douse", default=str(ROOT / "target/release/douse"))
     parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--resident", action="store_true")
+    parser.add_argument("--products", default="own", help="who does Douse's products: own, or cublaslt")
     parser.add_argument("--calls", type=int, default=50)
     parser.add_argument("--longest", type=int, default=3, help="kernels to show")
     options = parser.parse_args()
@@ -155,7 +156,7 @@ def main():
             save_file({f"i{i}": a.contiguous() for i, a in enumerate(args)}, inputs)
             outs = torch.utils._pytree.tree_leaves(module.cuda()(*[a.cuda() for a in args]))
             wanted = outs[0].cpu().double()
-        common, differences = [str(program), "--device", "cuda", "--input", str(inputs)], []
+        common, differences = [str(program), "--device", "cuda", "--products", options.products, "--input", str(inputs)], []
         for more in [[], ["--cuda-graph"]]:
             run = [options.douse, "run", *common, *more, "--output", str(outputs), "--calls", "6" if more and stateless(program) else "1"]
             done = subprocess.run(run, capture_output=True, text=True)

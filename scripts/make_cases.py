@@ -263,6 +263,26 @@ def matmul_prologue_epilogue():
     return lambda x: F.gelu((x.float() * 0.5) @ weight.t() + 1), [(torch.randn(n, 12).half(),) for n in (4, 2)]
 
 
+class WideProducts(nn.Module):
+    """Products that are large enough for a library of them: with an epilogue, by rows and by columns, several at once; and state."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(32, 24)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x, y):
+        self.count.add_(1)
+        turned = F.gelu(self.linear(x)).t() @ x * 0.1
+        several = torch.bmm((turned @ y).view(2, 20, 24).transpose(1, 2) * 0.1, x.t()[:20].expand(2, 20, 36))
+        return several.tanh() + self.count
+
+
+@case()
+def wide_products():
+    return WideProducts(), [(torch.randn(36, 32), torch.randn(32, 40)) for _ in range(2)]
+
+
 class KeyValueCache(nn.Module):
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-//! The CUDA driver and NVRTC, loaded at run time: owned handles, no policy.
+//! The CUDA driver, NVRTC and cuBLASLt, loaded at run time: owned handles, no policy.
 //!
 //! ```no_run
 //! # fn main() -> douse_core::Result<()> {
@@ -22,8 +22,10 @@
 //! that is linked is, and receives addresses.
 
 pub mod arch;
+pub mod blas;
 #[cfg(feature = "compile")]
 mod cache;
+mod find;
 mod library;
 
 pub mod driver;
@@ -33,6 +35,7 @@ pub mod nvrtc;
 pub mod soft;
 
 pub use arch::Architecture;
+pub use blas::Blas;
 #[cfg(feature = "compile")]
 pub use cache::Cache;
 pub use driver::device::{Attribute, Device};

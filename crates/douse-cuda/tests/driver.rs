@@ -5,7 +5,7 @@
 mod fake;
 
 use douse_core::Code;
-use douse_cuda::{Argument, Chain, Condition, Driver, Exec, Graph, Grid, Overlap, Transfer};
+use douse_cuda::{Argument, Blas, Chain, Condition, Driver, Exec, Graph, Grid, Overlap, Transfer};
 use fake::Fake;
 
 #[test]
@@ -105,6 +105,23 @@ fn graphs_run_branches_and_loops_and_take_other_arguments() {
     drop((module, pinned));
     exec.launch(&stream).unwrap();
     drop((exec, memory, stream, device));
+    fake.assert_clean();
+}
+
+#[test]
+fn a_cublaslt_that_is_missing_or_is_none_says_so() {
+    let Some(fake) = Fake::new(&["fail=cublasLtCreate:1:1"]) else { return };
+    let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
+    let error = Blas::open_as(&device, &["libnowhere.so.13".into()]).unwrap_err();
+    assert_eq!(error.code, Code::NotFound);
+    for part in ["libnowhere.so.13", "pip install nvidia-cublas", "DOUSE_CUBLASLT"] {
+        assert!(error.message.contains(part), "{error}");
+    }
+    let error = Blas::open_as(&device, &["libc.so.6".into()]).unwrap_err();
+    assert!(error.message.starts_with("libc.so.6 has no cublasLtCreate"), "{error}");
+    let error = Blas::open_as(&device, &fake.names()).unwrap_err();
+    assert_eq!(error.message, "cublasLtCreate failed with cublasStatus_t 1");
+    drop((Blas::open_as(&device, &fake.names()).unwrap(), device));
     fake.assert_clean();
 }
 

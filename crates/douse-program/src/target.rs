@@ -37,9 +37,22 @@ pub struct CudaTarget {
     /// `(const bool *predicate, cudaGraphConditionalHandle condition, const ErrorFlag *flag)`: sets the condition to the predicate, or to
     /// false where the flag is raised, by one thread. There where a branch or loop depends on a value of the device.
     pub set_condition: Option<FunctionName>,
+    /// Who does its products.
+    pub products: Products,
     /// Every function first waits for the work before it (`griddepcontrol.wait`), so that its launch may begin while that work ends: edges of
     /// a graph between two of them may be programmatic.
     pub overlaps: bool,
+}
+
+/// Who does matrix products.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Products {
+    /// The program's own kernels.
+    #[default]
+    Own,
+    /// cuBLASLt, where it is installed and measured faster when the method is loaded; the own kernels, which are there all the same, otherwise.
+    /// [`CudaTarget::kernels`] has launches for the epilogues of products too, which run by themselves over results of cuBLASLt's.
+    CublasLt,
 }
 
 /// Bytes of a call's control block on the device: `{ErrorFlag flag; uint32 tickets}`, all zero before and after a call.

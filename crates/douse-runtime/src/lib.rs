@@ -28,7 +28,9 @@ mod session;
 mod symbols;
 mod value;
 
-pub use cuda::{Bindings, CudaDevice, CudaGraph, CudaGraphReport, DeviceTensor, FunctionMeta, NewShape};
+pub use cuda::{
+    Bindings, CudaDevice, CudaGraph, CudaGraphReport, DeviceTensor, FunctionMeta, NewShape, ProductMeta, ProductsReport,
+};
 pub use douse_core::{Aligned, Code, DType, Error, HostTensor, Memory, Result, TensorView};
 pub use douse_cpu::Threads;
 pub use meta::{MethodMeta, Size, StateMeta, ValueKind, ValueMeta};

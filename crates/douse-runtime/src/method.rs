@@ -10,7 +10,7 @@ use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, OutputKind, Plan};
 
 use crate::bind::{Bound, On};
-use crate::cuda::{self, Bindings, CudaGraphReport, FunctionMeta, Output};
+use crate::cuda::{self, Bindings, CudaGraphReport, FunctionMeta, Output, ProductsReport};
 use crate::program::LoadOptions;
 use crate::rollback::Rollback;
 use crate::session::Session;
@@ -219,6 +219,14 @@ impl Method {
         match &self.engine {
             Engine::Cpu(_) => Ok(Vec::new()),
             Engine::Cuda(executor) => executor.functions(),
+        }
+    }
+
+    /// What became of the products of a method that was lowered to use cuBLASLt; `None` where it was not, and on the CPU.
+    pub fn products(&self) -> Option<&ProductsReport> {
+        match &self.engine {
+            Engine::Cpu(_) => None,
+            Engine::Cuda(executor) => executor.products(),
         }
     }
 

@@ -10,7 +10,7 @@ use douse_cuda::nvrtc::Source;
 use douse_cuda::soft::{self, Compiler};
 use douse_cuda::{Architecture, Cache, Nvrtc};
 use douse_program::plan::Plan;
-use douse_program::target::CudaTarget;
+use douse_program::target::{CudaTarget, Products};
 
 use crate::{Error, Result};
 
@@ -29,6 +29,7 @@ pub(crate) struct Coder {
     /// The same for softgpu.
     soft: Option<Compiler>,
     architectures: Vec<Architecture>,
+    products: Products,
 }
 
 impl Coder {
@@ -37,7 +38,7 @@ impl Coder {
     /// # Errors
     /// `InvalidArgument` for what is no target, `NotFound` where a compiler is missing, `NotSupported` for an architecture that it does not
     /// compile for.
-    pub fn new(targets: &[String]) -> Result<Coder> {
+    pub fn new(targets: &[String], products: Products) -> Result<Coder> {
         let mut architectures: Vec<Architecture> = Vec::new();
         for target in targets.iter().filter(|target| *target != CPU) {
             let name = if target == PTX.0 { PTX.1 } else { target };
@@ -52,7 +53,7 @@ impl Coder {
             gpus.iter().try_for_each(|architecture| nvrtc.check(*architecture))?;
         }
         let soft = if soft.is_empty() { None } else { Some(Compiler::find()?) };
-        Ok(Coder { nvrtc, soft, architectures })
+        Ok(Coder { nvrtc, soft, architectures, products })
     }
 
     /// A plan's code for every architecture, and the data that it is in, by content. All modules compile side by side.
@@ -64,7 +65,7 @@ impl Coder {
         let mut sources = Vec::new();
         for architecture in &self.architectures {
             let arch = architecture.to_string();
-            let emitted = emit::emit(plan, &arch)?;
+            let emitted = emit::emit(plan, &arch, self.products)?;
             let mut target = CudaTarget {
                 arch,
                 modules: Vec::new(),
@@ -75,6 +76,7 @@ impl Coder {
                 finish: emitted.finish.clone(),
                 rearrange: emitted.rearrange.clone(),
                 set_condition: emitted.set_condition.clone(),
+                products: self.products,
                 overlaps: architecture.overlaps_launches(),
             };
             if let (Form::Soft, Some(compiler)) = (architecture.form, &self.soft) {
@@ -134,11 +136,11 @@ mod tests {
 
     #[test]
     fn targets_are_checked_before_anything_is_compiled() {
-        let coder = Coder::new(&["cpu".to_owned()]).unwrap();
+        let coder = Coder::new(&["cpu".to_owned()], Products::Own).unwrap();
         assert!(coder.nvrtc.is_none() && coder.architectures.is_empty());
-        let error = Coder::new(&["cpu".to_owned(), "gpu".to_owned()]).err().unwrap();
+        let error = Coder::new(&["cpu".to_owned(), "gpu".to_owned()], Products::Own).err().unwrap();
         assert!(error.message.contains("\"gpu\" is no GPU architecture"), "{error}");
-        match Coder::new(&["ptx".to_owned(), "compute_80".to_owned()]) {
+        match Coder::new(&["ptx".to_owned(), "compute_80".to_owned()], Products::Own) {
             Ok(coder) => assert_eq!(coder.architectures.len(), 1),
             Err(error) => assert!(error.message.contains("NVRTC"), "{error}"),
         }

@@ -23,7 +23,7 @@ mod lower;
 
 pub use douse_runtime::{
     Aligned, Argument, Bindings, Code, CudaDevice, CudaGraph, CudaGraphReport, DType, Device, DeviceTensor, Error,
-    FunctionMeta, HostTensor, LoadOptions, Memory, Method, MethodMeta, NewShape, Program, Result, Session, Size,
-    StateMeta, TensorView, Threads, Value, ValueKind, ValueMeta,
+    FunctionMeta, HostTensor, LoadOptions, Memory, Method, MethodMeta, NewShape, ProductMeta, ProductsReport, Program,
+    Result, Session, Size, StateMeta, TensorView, Threads, Value, ValueKind, ValueMeta,
 };
-pub use lower::{LowerOptions, Lowered, Refused, Unsupported, Watch, lower, lower_exported, lower_methods};
+pub use lower::{LowerOptions, Lowered, Products, Refused, Unsupported, Watch, lower, lower_exported, lower_methods};

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use douse_core::bytes::Bytes;
 use douse_program::payload::Payload;
+pub use douse_program::target::Products;
 use douse_pt2::ExportedProgram;
 
 use crate::code::{CPU, Coder};
@@ -26,6 +27,8 @@ pub struct LowerOptions {
     pub targets: Vec<String>,
     /// Name, without `.ptd`, of the file that the weights go into, beside the program; `None`: into the program.
     pub data_file: Option<String>,
+    /// Who does matrix products on GPUs.
+    pub products: Products,
     /// What the methods return: for finding faults.
     pub watch: Watch,
 }
@@ -37,6 +40,7 @@ impl Default for LowerOptions {
             drop_asserts: false,
             targets: vec![CPU.to_owned()],
             data_file: None,
+            products: Products::Own,
             watch: Watch::Outputs,
         }
     }
@@ -127,7 +131,7 @@ pub fn lower(path: impl AsRef<Path>, options: &LowerOptions) -> Result<Lowered> 
 /// As [`lower`], for the first program that is refused.
 pub fn lower_methods(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<Lowered, Refused> {
     check_names(methods, options)?;
-    let coder = Coder::new(&options.targets)?;
+    let coder = Coder::new(&options.targets, options.products)?;
     let mut all = Lowered { methods: Vec::new(), data: BTreeMap::new() };
     for (name, path) in methods {
         let exported = ExportedProgram::open(path)?;
@@ -166,7 +170,7 @@ fn check_names(methods: &[(&str, &Path)], options: &LowerOptions) -> Result<()> 
 /// # Errors
 /// As [`lower`].
 pub fn lower_exported(exported: &ExportedProgram, name: &str, options: &LowerOptions) -> Result<Lowered, Refused> {
-    lower_with(exported, name, options, &Coder::new(&options.targets)?)
+    lower_with(exported, name, options, &Coder::new(&options.targets, options.products)?)
 }
 
 fn lower_with(

@@ -97,7 +97,7 @@ impl World {
             return fail(STREAM_CAPTURE_INVALIDATED, "a call during the capture was not allowed");
         }
         let kind = match work {
-            Work::Launch(_) | Work::Copy { .. } | Work::Fill { .. } => Kind::Work(work),
+            Work::Launch(_) | Work::Copy { .. } | Work::Fill { .. } | Work::Product(_) => Kind::Work(work),
             _ => return fail(NOT_SUPPORTED, "this work cannot be captured"),
         };
         let node = self.add_node(capture.graph, &capture.last, kind)?;

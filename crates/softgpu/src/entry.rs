@@ -25,7 +25,7 @@ const SHARED: usize = 48 << 10;
 const THREADS: u32 = 1024;
 
 /// Runs a call: fails by order, keeps what went wrong for `cuGetErrorString`, lets no panic out.
-fn call(name: &'static str, needs_context: bool, body: impl FnOnce() -> Outcome) -> Status {
+pub(crate) fn call(name: &'static str, needs_context: bool, body: impl FnOnce() -> Outcome) -> Status {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let injected = world().begin(name);
         if let Some(status) = injected {
@@ -69,7 +69,7 @@ unsafe fn give<T>(to: *mut T, value: T) -> Outcome {
 }
 
 /// Puts work on a stream, or into the graph that it captures.
-fn put(stream: u64, work: Work) -> Outcome {
+pub(crate) fn put(stream: u64, work: Work) -> Outcome {
     let (found, work, eager) = {
         let mut world = world();
         let found = world.stream(stream)?;
@@ -750,6 +750,19 @@ functions! {
                 Ok(())
             }
             _ => fail(INVALID_VALUE, "the node is no copy between memory of these kinds"),
+        })
+    }
+
+    context fn cuGraphExecChildGraphNodeSetParams(exec: Handle, node: Handle, child: Handle) {
+        let mut world = world();
+        let new = world.child(child)?;
+        world.note("patch");
+        world.execs.get_mut(exec)?.change(node, |node| match (&mut node.kind, new) {
+            (Kind::Child(old), Kind::Child(new)) if old.len() == new.len() => {
+                *old = new;
+                Ok(())
+            }
+            _ => fail(INVALID_VALUE, "the node is no graph of as many nodes"),
         })
     }
 

@@ -22,6 +22,9 @@
 //!
 //! - With AddressSanitizer ([`sanitizer`]), accesses beside a thread's own arrays, too.
 //!
+//! # Products
+//! The library is a `libcublasLt.so` too ([`blas`]), for tests of what uses one where it is installed.
+//!
 //! # Options
 //! From the environment variable `SOFTGPU`, or `softgpu_configure`; words with spaces between them ([`config`]). `softgpu_left` says what is
 //! not freed, `softgpu_calls` how often each function was called.
@@ -29,6 +32,7 @@
 #![allow(clippy::missing_safety_doc)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod blas;
 mod block;
 mod capture;
 mod config;

@@ -36,6 +36,7 @@ pub enum Work {
     Launch(Launch),
     Copy { from: Side, to: Side, len: usize },
     Fill { to: u64, value: u8, len: usize },
+    Product(crate::blas::Product),
     Record(Arc<Mutex<Option<Instant>>>),
     Wait(Arc<Stream>, u64),
     Graph(Arc<Launched>),
@@ -186,6 +187,7 @@ pub fn perform(work: &Work) -> Outcome {
             unsafe { std::ptr::write_bytes(*to as *mut u8, *value, *len) };
             Ok(())
         }
+        Work::Product(product) => product.perform(),
         Work::Record(time) => {
             *lock(time) = Some(Instant::now());
             Ok(())

@@ -30,8 +30,9 @@ use std::collections::BTreeSet;
 use douse_core::Result;
 use douse_core::sym::Expr;
 use douse_program::bounds;
+use douse_program::library::Library;
 use douse_program::plan::{Plan, Step};
-use douse_program::target::{FunctionName, KernelLaunches, Launch, LibraryLaunches};
+use douse_program::target::{FunctionName, KernelLaunches, Launch, LibraryLaunches, Products};
 use douse_program::uses::each_step;
 use guard::Guards;
 use kernel::EmittedFunction;
@@ -115,16 +116,16 @@ impl Modules {
     }
 }
 
-/// Writes the code of a plan for an architecture (`sm_90`).
+/// Writes the code of a plan for an architecture (`sm_90`), whose products are done by whom `products` says.
 ///
 /// # Errors
 /// `NotSupported`, with its name, for a library step that has no code for GPUs; `Internal` for a plan that is not well formed.
-pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
+pub fn emit(plan: &Plan, arch: &str, products: Products) -> Result<Emitted> {
     let ranges = bounds::ranges(plan);
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
     let (private, apart, guards) = (private::params(plan), private::apart(plan), Guards::of(plan));
-    let launched = launched(plan);
+    let launched = launched(plan, products);
     for (number, kernel) in plan.kernels.iter().enumerate() {
         if !launched.contains(&number) {
             kernels.push(KernelLaunches { launches: vec![], scratch: Expr::int(0) });
@@ -148,13 +149,17 @@ pub fn emit(plan: &Plan, arch: &str) -> Result<Emitted> {
     Ok(Emitted { modules, kernels, library, copy, guarded_copy, finish, rearrange, set_condition })
 }
 
-/// The kernels that some step launches.
-fn launched(plan: &Plan) -> BTreeSet<usize> {
+/// The kernels that some step launches, and the epilogues that may be launched by themselves.
+fn launched(plan: &Plan, products: Products) -> BTreeSet<usize> {
     let mut launched = BTreeSet::new();
     each_step(&plan.steps, &mut |step| {
-        if let Step::Kernel { kernel, .. } = step {
-            launched.insert(*kernel as usize);
-        }
+        match step {
+            Step::Kernel { kernel, .. } => launched.insert(*kernel as usize),
+            Step::Fused { library: Library::MatMul { .. }, kernel, .. } if products == Products::CublasLt => {
+                launched.insert(*kernel as usize)
+            }
+            _ => false,
+        };
     });
     launched
 }

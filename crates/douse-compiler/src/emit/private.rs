@@ -35,7 +35,7 @@ pub(super) fn apart(plan: &Plan) -> Vec<Vec<u32>> {
     };
     let mut apart: Vec<Vec<u32>> = (0..plan.kernels.len()).map(written).collect();
     uses::each_step(&plan.steps, &mut |step| {
-        if let Step::Kernel { kernel, args } = step
+        if let Step::Kernel { kernel, args } | Step::Fused { kernel, args, .. } = step
             && let Some(apart) = apart.get_mut(*kernel as usize)
         {
             let once = |arg: &BufferId| args.iter().filter(|other| *other == arg).count() == 1;

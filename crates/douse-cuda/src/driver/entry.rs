@@ -164,6 +164,8 @@ entry_points! {
     cuStreamDestroy = "cuStreamDestroy_v2"(RawStream);
     cuStreamSynchronize = "cuStreamSynchronize"(RawStream);
     cuStreamQuery = "cuStreamQuery"(RawStream);
+    cuStreamBeginCapture = "cuStreamBeginCapture_v2"(RawStream, c_uint);
+    cuStreamEndCapture = "cuStreamEndCapture"(RawStream, *mut RawGraph);
     cuStreamWaitEvent = "cuStreamWaitEvent"(RawStream, RawEvent, c_uint);
 
     cuEventCreate = "cuEventCreate"(*mut RawEvent, c_uint);
@@ -196,6 +198,8 @@ entry_points! {
         "cuGraphAddDependencies_v2"(RawGraph, *const RawNode, *const RawNode, *const EdgeData, usize);
     cuGraphAddMemcpyNode =
         "cuGraphAddMemcpyNode"(*mut RawNode, RawGraph, *const RawNode, usize, *const CopyParams, RawContext);
+    cuGraphAddChildGraphNode =
+        "cuGraphAddChildGraphNode"(*mut RawNode, RawGraph, *const RawNode, usize, RawGraph);
     cuGraphAddNode = "cuGraphAddNode_v2"(
         *mut RawNode, RawGraph, *const RawNode, *const c_void, usize, *mut ConditionalParams
     );
@@ -209,4 +213,5 @@ entry_points! {
         "cuGraphExecKernelNodeSetParams_v2"(RawExec, RawNode, *const KernelParams);
     cuGraphExecMemcpyNodeSetParams =
         "cuGraphExecMemcpyNodeSetParams"(RawExec, RawNode, *const CopyParams, RawContext);
+    cuGraphExecChildGraphNodeSetParams = "cuGraphExecChildGraphNodeSetParams"(RawExec, RawNode, RawGraph);
 }

@@ -21,6 +21,9 @@ use super::memory::{PinnedBytes, PinnedMemory, Place};
 use super::module::{Argument, Function, Grid, Module, Values};
 use super::stream::Stream;
 
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: forbids nothing, to no thread. What is captured has run before.
+const RELAXED: u32 = 2;
+
 /// `CU_GRAPH_COND_ASSIGN_DEFAULT`: the condition has its first value at every launch.
 const ASSIGN_DEFAULT: u32 = 1;
 
@@ -60,16 +63,16 @@ pub struct Chain {
 pub enum Overlap {
     /// When that is done.
     None,
-    /// While it ends: the function first waits for the work before it (`griddepcontrol.wait`), as all on the chain do. Where both have at most so
-    /// many blocks, they come onto the device while those before work; more of them would take places unevenly.
+    /// While it ends: the function first waits for the work before it (`griddepcontrol.wait`), as all on the chain do. Where that has at most so
+    /// many blocks, it leaves room: then the function's blocks come onto the device while those work, and can ask for constants meanwhile.
     Few(u64),
 }
 
 impl Overlap {
-    fn edge(self, before: Option<u64>, blocks: u64) -> Option<EdgeData> {
+    fn edge(self, before: Option<u64>) -> Option<EdgeData> {
         match (self, before?) {
             (Overlap::None, _) => None,
-            (Overlap::Few(few), before) if before <= few && blocks <= few => Some(AFTER_BEGIN),
+            (Overlap::Few(few), before) if before <= few => Some(AFTER_BEGIN),
             (Overlap::Few(_), _) => Some(AFTER_END),
         }
     }
@@ -110,9 +113,32 @@ impl Device {
         self.check("cuGraphCreate", unsafe { (self.table().cuGraphCreate)(&raw mut raw, 0) })?;
         Ok(Graph { device: self.clone(), raw, kept: Kept::default() })
     }
+
+    /// A graph of what `work` puts on a stream, which does not run. The stream must have no work, and is as before then.
+    ///
+    /// # Errors
+    /// Those of `work`; what the driver says.
+    pub fn capture(&self, stream: &Stream, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Graph> {
+        let _current = self.enter()?;
+        let table = self.table();
+        // SAFETY: the stream lives.
+        self.check("cuStreamBeginCapture", unsafe { (table.cuStreamBeginCapture)(stream.raw(), RELAXED) })?;
+        let worked = work(stream);
+        let mut raw = RawGraph::NULL;
+        // SAFETY: the pointer is to a variable; what it gets is destroyed when the graph is dropped.
+        let ended = unsafe { (table.cuStreamEndCapture)(stream.raw(), &raw mut raw) };
+        let graph = (raw != RawGraph::NULL).then(|| Graph { device: self.clone(), raw, kept: Kept::default() });
+        worked?;
+        self.check("cuStreamEndCapture", ended)?;
+        graph.ok_or_else(|| Error::internal("the driver gave no graph of what was captured"))
+    }
 }
 
 impl Graph {
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// The graph's own chain, empty.
     pub fn chain(&self) -> Chain {
         Chain { raw: self.raw, last: None, blocks: None }
@@ -134,7 +160,7 @@ impl Graph {
         let add = self.device.table().cuGraphAddKernelNode;
         let mut node = RawNode::NULL;
         let blocks = grid.blocks.iter().map(|n| u64::from(*n)).product();
-        let overlaps = chain.last.zip(overlap.edge(chain.blocks, blocks));
+        let overlaps = chain.last.zip(overlap.edge(chain.blocks));
         let before = if overlaps.is_some() { Vec::new() } else { chain.before() };
         let status = with_params(function, grid, arguments, |params| {
             // SAFETY: the pointers are to variables and slices of the lengths given, whose contents the driver copies; the function lives
@@ -170,6 +196,23 @@ impl Graph {
         };
         self.device.check("cuGraphAddMemcpyNode", status)?;
         transfer.pinned().iter().for_each(|pinned| keep(&mut self.kept.pinned, pinned));
+        Ok(chain.extend(node, None))
+    }
+
+    /// Adds all work of another graph, which the driver copies.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn child(&mut self, chain: &mut Chain, child: &Graph) -> Result<Node> {
+        let _current = self.device.enter()?;
+        let mut node = RawNode::NULL;
+        let before = chain.before();
+        // SAFETY: the pointers are to variables and slices of the lengths given; both graphs live.
+        let status = unsafe {
+            let add = self.device.table().cuGraphAddChildGraphNode;
+            add(&raw mut node, chain.raw, before.as_ptr(), before.len(), child.raw)
+        };
+        self.device.check("cuGraphAddChildGraphNode", status)?;
         Ok(chain.extend(node, None))
     }
 
@@ -281,6 +324,10 @@ pub struct Exec {
 }
 
 impl Exec {
+    pub fn device(&self) -> &Device {
+        &self.graph.device
+    }
+
     /// Gives a launch other arguments, or another grid, from the next launch of the graph on.
     ///
     /// # Errors
@@ -314,6 +361,18 @@ impl Exec {
         device.check("cuGraphExecMemcpyNodeSetParams", status)?;
         transfer.pinned().iter().for_each(|pinned| keep(&mut self.graph.kept.pinned, pinned));
         Ok(())
+    }
+
+    /// Gives a node that is a graph the work of another graph, whose nodes are of the same kinds, from the next launch on.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn set_child(&mut self, node: Node, child: &Graph) -> Result<()> {
+        let device = &self.graph.device;
+        let _current = device.enter()?;
+        // SAFETY: the node is one of the graph's; the driver copies the child.
+        let status = unsafe { (device.table().cuGraphExecChildGraphNodeSetParams)(self.raw, node.0, child.raw) };
+        device.check("cuGraphExecChildGraphNodeSetParams", status)
     }
 
     /// Brings to the device what a launch needs there, so that the first one is not slower.

@@ -6,8 +6,8 @@ pub mod graph;
 pub mod memory;
 pub mod module;
 mod staging;
-pub mod tensor_map;
 pub mod stream;
+pub mod tensor_map;
 
 use std::ffi::{CStr, OsString, c_char};
 use std::fmt;

@@ -62,7 +62,7 @@ impl Stream {
         &self.device
     }
 
-    pub(super) fn raw(&self) -> RawStream {
+    pub(crate) fn raw(&self) -> RawStream {
         self.raw
     }
 

@@ -46,14 +46,19 @@ impl Device {
     ) -> Result<TensorMap> {
         let (rank, width) = (sizes.len(), dtype.size() as u64);
         if !(2..=MOST).contains(&rank) || strides.len() + 1 != rank || tile.len() != rank {
-            return Err(Error::internal(format!("a tensor map of sizes {sizes:?}, strides {strides:?}, tiles {tile:?}")));
+            return Err(Error::internal(format!(
+                "a tensor map of sizes {sizes:?}, strides {strides:?}, tiles {tile:?}"
+            )));
         }
         let all = [1].into_iter().chain(strides.iter().copied()).zip(sizes);
-        let last = all.fold(0u64, |last, (stride, size)| last.saturating_add(stride.saturating_mul(size.saturating_sub(1))));
+        let last =
+            all.fold(0u64, |last, (stride, size)| last.saturating_add(stride.saturating_mul(size.saturating_sub(1))));
         let empty = sizes.contains(&0);
         if !empty && last.saturating_add(1).saturating_mul(width) > place.len() as u64 {
             let len = place.len();
-            return Err(Error::internal(format!("a tensor map of sizes {sizes:?}, strides {strides:?} over {len} bytes")));
+            return Err(Error::internal(format!(
+                "a tensor map of sizes {sizes:?}, strides {strides:?} over {len} bytes"
+            )));
         }
         // The engine knows no empty dimension; nothing asks for any of it.
         let sizes: Vec<u64> = sizes.iter().map(|size| if empty { 1 } else { *size }).collect();

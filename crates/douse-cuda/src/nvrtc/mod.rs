@@ -1,7 +1,5 @@
 //! NVRTC: CUDA C++ to cubins and PTX, on any machine.
 
-mod find;
-
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
 
 use douse_core::{Code, Error, Result};
@@ -10,10 +8,22 @@ use rayon::prelude::*;
 use crate::arch::{Architecture, Form};
 use crate::cache::{Cache, Key};
 use crate::driver::Version;
+use crate::find::{Wanted, candidates};
 use crate::library::{Opened, entry_points, open_beside, open_first};
 
 const ADVICE: &str = "Lowering for a GPU needs NVRTC 12.8 or later, NVIDIA's compiler library. It is part of the CUDA toolkit, and a Python \
                       package of its own: pip install nvidia-cuda-nvrtc. If it lies elsewhere, name the file in DOUSE_NVRTC.";
+
+/// The Python packages are `nvidia-cuda-nvrtc` (13 and later) and `nvidia-cuda-nvrtc-cu12`.
+const WANTED: Wanted = Wanted {
+    variable: "DOUSE_NVRTC",
+    names: if cfg!(windows) {
+        &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"]
+    } else {
+        &["libnvrtc.so.13", "libnvrtc.so.12"]
+    },
+    packages: &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
+};
 
 /// The oldest NVRTC that knows every architecture that Douse emits for.
 const OLDEST: Version = Version { major: 12, minor: 8 };
@@ -68,7 +78,7 @@ impl Nvrtc {
     /// # Errors
     /// `NotFound` where there is none, with what was tried; `NotSupported` where it is too old.
     pub fn open() -> Result<Nvrtc> {
-        Nvrtc::open_as(&find::candidates())
+        Nvrtc::open_as(&candidates(&WANTED))
     }
 
     /// The same from the first of these files that is there.

@@ -10,10 +10,12 @@ use douse_core::sym::{Cond, Expr};
 use douse_core::{DType, Error, Result, Scalar};
 use douse_cpu::executor::number;
 use douse_cuda::{Function, FunctionAttribute, Module, Overlap};
+use douse_program::library::Library;
 use douse_program::plan::{Buffer, BufferId, BufferKind, Data, Plan, Predicate, Step};
 use douse_program::target::{CudaTarget, FunctionName, Launch};
 
 use super::executor::inline;
+use super::product::{LibraryProduct, Trials};
 
 /// What a call does, one after the other.
 #[derive(Debug)]
@@ -65,6 +67,8 @@ pub(super) enum Op {
     Tell(Source),
     Launches {
         launches: Vec<Launched>,
+        /// What does the same in their place, unless it has failed.
+        product: Option<Box<LibraryProduct>>,
         /// Bytes of scratch memory that they share.
         scratch: Option<Expr>,
         /// It writes state.
@@ -196,8 +200,9 @@ fn each_op<'a>(ops: &'a [Op], visit: &mut dyn FnMut(&'a Op)) {
 fn launches(actions: &[Action]) -> Vec<&Launched> {
     let mut found = Vec::new();
     all_ops(actions, &mut |op| {
-        if let Op::Launches { launches, .. } = op {
+        if let Op::Launches { launches, product, .. } = op {
             found.extend(launches);
+            found.extend(product.iter().flat_map(|product| &product.epilogue));
         }
     });
     found
@@ -218,12 +223,13 @@ pub(super) fn actions(
     target: &CudaTarget,
     modules: &[Arc<Module>],
     multiprocessors: u64,
+    trials: Option<&mut Trials<'_>>,
 ) -> Result<Actions> {
     let (kernels, code) = (plan.kernels.len(), target.kernels.len());
     if kernels != code {
         return Err(Error::invalid_program(format!("code of {code} kernels for a plan of {kernels}")));
     }
-    let mut joiner = Joiner { plan, target, modules, guarded_copy: None, library: 0, segments: 0 };
+    let mut joiner = Joiner { plan, target, modules, trials, guarded_copy: None, library: 0, segments: 0 };
     joiner.guarded_copy = target.guarded_copy.as_ref().map(|name| joiner.function(name)).transpose()?;
     let service = [&target.copy, &target.finish, &target.rearrange].map(|name| joiner.function(name));
     let [copy, finish, rearrange] = service;
@@ -257,17 +263,19 @@ struct Region {
     ops: Vec<Op>,
 }
 
-struct Joiner<'a> {
+struct Joiner<'a, 'b> {
     plan: &'a Plan,
     target: &'a CudaTarget,
     modules: &'a [Arc<Module>],
+    /// Where products may be cuBLASLt's.
+    trials: Option<&'a mut Trials<'b>>,
     guarded_copy: Option<Function>,
     /// The number of the next library step, in the order of [`douse_program::target::library_steps`].
     library: usize,
     segments: usize,
 }
 
-impl Joiner<'_> {
+impl Joiner<'_, '_> {
     /// Ends a region: what the host does in it, then the device's part.
     fn end(&mut self, region: &mut Region, out: &mut Vec<Action>) {
         out.append(&mut region.host);
@@ -380,7 +388,7 @@ impl Joiner<'_> {
                 let commits = self.commits(self.written(*kernel, args));
                 let launches = code.launches.iter().map(|launch| self.launched(launch, args.clone()));
                 let scratch = code.launches.iter().any(|launch| launch.scratch).then(|| code.scratch.clone());
-                Op::Launches { launches: launches.collect::<Result<_>>()?, scratch, commits }
+                Op::Launches { launches: launches.collect::<Result<_>>()?, product: None, scratch, commits }
             }
             Step::Library(library) | Step::Fused { library, .. } => {
                 let code = self.target.library.get(self.library);
@@ -391,24 +399,25 @@ impl Joiner<'_> {
                     written.extend(self.written(*kernel, args));
                 }
                 let launch = |l: &douse_program::target::LibraryLaunch| self.launched(&l.launch, l.buffers.clone());
-                Op::Launches {
-                    launches: code.launches.iter().map(launch).collect::<Result<_>>()?,
-                    scratch: Some(code.scratch.clone()),
-                    commits: self.commits(written),
-                }
+                let launches = code.launches.iter().map(launch).collect::<Result<Vec<_>>>()?;
+                let commits = self.commits(written);
+                let product = if commits { None } else { self.product(step, library, &launches, &code.scratch)? };
+                let more = Expr::int(product.as_ref().map_or(0, |product| product.scratch.total as i64));
+                let scratch = Some(code.scratch.maximum(&more));
+                Op::Launches { launches, product, scratch, commits }
             }
             Step::Together(steps) => {
                 let mut all = Vec::new();
                 let mut committed = false;
                 let mut scratch_bytes = Expr::int(0);
                 for op in self.ops(steps)? {
-                    if let Op::Launches { launches, scratch, commits } = op {
+                    if let Op::Launches { launches, scratch, commits, .. } = op {
                         all.extend(launches);
                         committed |= commits;
                         scratch_bytes = scratch_bytes.maximum(&scratch.unwrap_or_else(|| Expr::int(0)));
                     }
                 }
-                Op::Launches { launches: all, scratch: Some(scratch_bytes), commits: committed }
+                Op::Launches { launches: all, product: None, scratch: Some(scratch_bytes), commits: committed }
             }
             Step::Copy { from, to } => {
                 let commits = self.commits([*to]);
@@ -429,16 +438,51 @@ impl Joiner<'_> {
         }))
     }
 
+    /// Steps within another. Their products stay with the own kernels.
     fn ops(&mut self, steps: &[Step]) -> Result<Vec<Op>> {
+        let trials = self.trials.take();
         let op = |step| self.op(step)?.ok_or_else(|| Error::internal("a host read on the device"));
-        steps.iter().map(op).collect()
+        let ops = steps.iter().map(op).collect();
+        self.trials = trials;
+        ops
+    }
+
+    /// A step's product as cuBLASLt does it, where the program allows that and it is faster.
+    fn product(
+        &mut self,
+        step: &Step,
+        library: &Library,
+        own: &[Launched],
+        scratch: &Expr,
+    ) -> Result<Option<Box<LibraryProduct>>> {
+        let known = |bytes: &Expr| usize::try_from(bytes.as_int()?).ok();
+        let shape = self.trials.as_ref().and_then(|trials| trials.shape(library));
+        let (Some(shape), Some(own_scratch), false) = (shape, known(scratch), own.is_empty()) else { return Ok(None) };
+        let epilogue = match step {
+            Step::Fused { kernel, args, .. } => {
+                let code = self.target.kernels.get(*kernel as usize).filter(|code| !code.launches.is_empty());
+                let (Some(code), true) = (code, self.is_plain(args)) else { return Ok(None) };
+                let Some(scratch) = known(&code.scratch) else { return Ok(None) };
+                let launches = code.launches.iter().map(|launch| self.launched(launch, args.clone()));
+                Some((launches.collect::<Result<_>>()?, scratch))
+            }
+            _ => None,
+        };
+        let trials = self.trials.as_mut();
+        Ok(trials.and_then(|trials| trials.choose(shape, (own, own_scratch), epilogue)).map(Box::new))
+    }
+
+    /// Whether buffers hold what a trial can make up: floats, and no indices.
+    fn is_plain(&self, buffers: &[BufferId]) -> bool {
+        let dtype = |id: &BufferId| self.plan.buffers.get(*id as usize).map(|buffer| buffer.dtype);
+        buffers.iter().all(|id| dtype(id).is_some_and(|dtype| dtype.is_float() || dtype.is_bool()))
     }
 
     /// Whether steps are work for the device alone.
     fn on_device(&self, steps: &[Step]) -> bool {
         steps.iter().all(|step| match step {
             Step::Kernel { .. } | Step::Fused { .. } | Step::Together(_) | Step::Copy { .. } => true,
-            Step::Library(library) => !matches!(library, douse_program::library::Library::Nonzero { .. }),
+            Step::Library(library) => !matches!(library, Library::Nonzero { .. }),
             Step::If { predicate: Predicate::Buffer(_), then, otherwise } => {
                 self.on_device(then) && self.on_device(otherwise)
             }

@@ -2,6 +2,8 @@
 
 use douse_cuda::{Argument, Function, Grid, Place};
 
+use super::product::ProductCall;
+
 /// One piece of work.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Command {
@@ -10,6 +12,8 @@ pub(super) enum Command {
         grid: Grid,
         arguments: Vec<Argument>,
     },
+    /// cuBLASLt's.
+    Product(ProductCall),
     /// Both of one length.
     Copy {
         from: Place,

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use douse_core::bytes::{Aligned, Bytes};
 use douse_core::{Code, Error, Result};
 use douse_cpu::Threads;
-use douse_cuda::{Device, DeviceMemory, Driver, Place};
+use douse_cuda::{Blas, Device, DeviceMemory, Driver, Place};
 
+use super::product::Tried;
 use super::transfer::Transfer;
 
 /// A CUDA device that methods are loaded onto. Clones are the same one; weights that are on it are shared by all methods of a program
@@ -22,6 +23,12 @@ struct Shared {
     /// By the key of their content. The last method that holds one frees it.
     weights: Mutex<BTreeMap<String, Weak<DeviceMemory>>>,
     transfer: Mutex<Option<Transfer>>,
+    /// Where cuBLASLt may be, when it is the driver's file itself.
+    brings: Vec<OsString>,
+    /// cuBLASLt once it was asked for, or why there is none.
+    blas: Mutex<Option<Result<Blas, String>>>,
+    /// What products have shown, by what was tried.
+    tried: Mutex<BTreeMap<String, Tried>>,
 }
 
 impl CudaDevice {
@@ -30,19 +37,41 @@ impl CudaDevice {
     /// # Errors
     /// `NotFound` where there is no driver or no such device, with what was looked for; `NotSupported` for a driver that is too old.
     pub fn open(ordinal: u32) -> Result<CudaDevice> {
-        Ok(CudaDevice::of(Driver::open()?.device(ordinal)?))
+        Ok(CudaDevice::of(Driver::open()?.device(ordinal)?, &[]))
     }
 
-    /// The same with the driver in the first of these files that is there.
+    /// The same with the driver in the first of these files that is there. Where that is a cuBLASLt too, it is used as such.
     ///
     /// # Errors
     /// As [`CudaDevice::open`].
     pub fn open_with(driver: &[OsString], ordinal: u32) -> Result<CudaDevice> {
-        Ok(CudaDevice::of(Driver::open_as(driver)?.device(ordinal)?))
+        Ok(CudaDevice::of(Driver::open_as(driver)?.device(ordinal)?, driver))
     }
 
-    fn of(device: Device) -> CudaDevice {
-        CudaDevice(Arc::new(Shared { device, weights: Mutex::default(), transfer: Mutex::default() }))
+    fn of(device: Device, brings: &[OsString]) -> CudaDevice {
+        let (weights, transfer, blas, tried) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        CudaDevice(Arc::new(Shared { device, weights, transfer, brings: brings.to_vec(), blas, tried }))
+    }
+
+    /// cuBLASLt, opened when it is asked for first; why not, where it is not there or does not start.
+    pub(super) fn blas(&self) -> Result<Blas, String> {
+        let mut blas = lock(&self.0.blas);
+        let open = || {
+            let brought = Blas::open_as(&self.0.device, &self.0.brings);
+            brought.or_else(|_| Blas::open(&self.0.device)).map_err(|error| error.message)
+        };
+        blas.get_or_insert_with(open).clone()
+    }
+
+    /// What a product has shown, tried now where it was not before.
+    pub(super) fn tried(&self, name: &str, trial: impl FnOnce() -> Result<Tried>) -> Result<Tried> {
+        let mut tried = lock(&self.0.tried);
+        if let Some(known) = tried.get(name) {
+            return Ok(known.clone());
+        }
+        let new = trial()?;
+        tried.insert(name.to_owned(), new.clone());
+        Ok(new)
     }
 
     /// Bytes a second that a copy within the device reads and writes, measured now: the least time of work is its bytes over this.

@@ -11,6 +11,7 @@ use douse_program::arena;
 use douse_program::payload::Payload;
 use douse_program::place::lifetimes;
 use douse_program::plan::{BufferId, BufferKind, Data, Plan};
+use douse_program::target::Products;
 use douse_program::uses::unstored;
 
 use super::action::{Actions, FunctionMeta, actions};
@@ -20,6 +21,7 @@ use super::device::CudaDevice;
 use super::frame::{Bindings, Callers, Frames};
 use super::graph::{CudaGraph, CudaGraphReport, Graphs, Shelf};
 use super::outputs::{self, Output, Pool, Taken, direct};
+use super::product::{ProductsReport, Trials};
 use super::room::Room;
 use super::snapshot::Snapshot;
 use super::state::DeviceState;
@@ -31,6 +33,8 @@ pub(super) struct Prepared {
     pub plan: Arc<Plan>,
     pub device: CudaDevice,
     pub actions: Actions,
+    /// What became of its products, where they may be cuBLASLt's.
+    products: Option<ProductsReport>,
     /// By buffer, of those that are constants.
     pub constants: Vec<Option<Place>>,
     /// Keeps the constants.
@@ -126,7 +130,9 @@ impl Executor {
         };
         let modules = target.modules.iter().map(load).collect::<Result<Vec<Arc<Module>>>>()?;
         let multiprocessors = device.device().attribute(Attribute::MultiprocessorCount)?.unsigned_abs();
-        let actions = actions(&plan, target, &modules, multiprocessors.into())?;
+        let mut trials = (target.products == Products::CublasLt).then(|| Trials::new(&plan, device));
+        let actions = actions(&plan, target, &modules, multiprocessors.into(), trials.as_mut())?;
+        let products = trials.map(Trials::report);
         let (constants, memory) = upload_constants(&plan, device, data)?;
         let (mut initial, mut states) = (Vec::new(), Vec::new());
         for (id, buffer) in plan.buffers.iter().enumerate() {
@@ -150,7 +156,8 @@ impl Executor {
         }
         let device = device.clone();
         tracing::debug!(method = %plan.name, ?device, arch = %target.arch, "method loaded");
-        let prepared = Prepared { plan, device, actions, constants, _memory: memory, initial, lives, states, outputs };
+        let prepared =
+            Prepared { plan, device, actions, products, constants, _memory: memory, initial, lives, states, outputs };
         let graphs = graphs.map(Graphs::new);
         Ok(Executor::with(Arc::new(prepared), graphs))
     }
@@ -232,6 +239,11 @@ impl Executor {
     /// What the driver says.
     pub fn functions(&self) -> Result<Vec<FunctionMeta>> {
         self.prepared.actions.functions()
+    }
+
+    /// What became of the method's products; `None` where it was lowered for its own kernels alone.
+    pub fn products(&self) -> Option<&ProductsReport> {
+        self.prepared.products.as_ref()
     }
 
     /// What became of the method's graphs; `None` where it was loaded without.

@@ -4,7 +4,8 @@
 //! into work for the device, in segments between host reads ([`action`]). A call ([`executor`]) finds where everything lies ([`frame`]), brings its
 //! inputs there ([`values`]; what is in another layout, by a kernel: [`strided`]), walks
 //! the actions on a stream of the method's own ([`walk`]) and returns what came back. A segment's work is filled in with sizes and places
-//! ([`resolve`]), which gives [commands](command); they go onto the stream one by one, or a [`graph`] of them does. Everything lies in memory
+//! ([`resolve`]), which gives [commands](command); they go onto the stream one by one, or a [`graph`] of them does. Some products may be
+//! cuBLASLt's ([`product`]). Everything lies in memory
 //! that is kept from call to call ([`room`]); state lies on the device, in the session ([`state`]).
 
 mod action;
@@ -17,6 +18,7 @@ mod flag;
 mod frame;
 mod graph;
 mod outputs;
+mod product;
 mod resolve;
 mod room;
 mod snapshot;
@@ -36,6 +38,7 @@ pub(crate) use executor::{Call, Executor};
 pub use frame::Bindings;
 pub use graph::{CudaGraph, CudaGraphReport, NewShape};
 pub(crate) use outputs::Output;
+pub use product::{ProductMeta, ProductsReport};
 pub(crate) use state::DeviceState;
 pub(crate) use strided::Strided;
 pub use tensor::DeviceTensor;

@@ -4,10 +4,12 @@ use douse_core::sym::Expr;
 use douse_core::{Error, Result};
 use douse_cuda::{Argument, Function, Grid, Place};
 use douse_program::arena;
+use douse_program::plan::BufferId;
 use douse_program::target::{COPY_THREADS, TensorMap};
 
 use super::action::{Launched, Op, Segment, Source};
 use super::command::Command;
+use super::product::LibraryProduct;
 use super::room::NUMBER;
 use super::walk::Walk;
 
@@ -85,10 +87,14 @@ impl Walk<'_> {
             Op::Upload => self.resolve_upload(commands)?,
             Op::Download => self.resolve_download(commands)?,
             Op::Tell(source) => commands.push(self.resolve_tell(*source)?),
-            Op::Launches { launches, scratch, .. } => {
+            Op::Launches { launches, product, scratch, .. } => {
                 let scratch = scratch.as_ref().map(|bytes| self.scratch(bytes)).transpose()?;
+                if let (Some(product), Some(scratch)) = (product.as_ref().filter(|product| !product.is_left()), scratch)
+                {
+                    return self.resolve_product(product, scratch, commands);
+                }
                 for launched in launches {
-                    commands.extend(self.resolve_launch(launched, scratch)?);
+                    commands.extend(self.resolve_launch(launched, scratch, None)?);
                 }
             }
             Op::Copy { from, to, guarded, .. } => {
@@ -208,8 +214,27 @@ impl Walk<'_> {
         Ok(Argument::U64(self.room.pinned.address(start)?))
     }
 
+    /// A product of cuBLASLt's, and what is done with its result.
+    fn resolve_product(&mut self, product: &LibraryProduct, scratch: Place, commands: &mut Vec<Command>) -> Result<()> {
+        let call = product.call(|buffer| self.place(buffer), scratch)?;
+        let result = product.scratch.result(scratch)?.map(|place| (product.out.buffer, place));
+        commands.push(Command::Product(call));
+        let scratch = product.scratch.epilogue(scratch)?;
+        for launched in &product.epilogue {
+            commands.extend(self.resolve_launch(launched, Some(scratch), result)?);
+        }
+        Ok(())
+    }
+
     /// `None` for a launch without blocks.
-    fn resolve_launch(&mut self, launched: &Launched, scratch: Option<Place>) -> Result<Option<Command>> {
+    ///
+    /// `result`: a buffer that lies there, in the scratch memory.
+    fn resolve_launch(
+        &mut self,
+        launched: &Launched,
+        scratch: Option<Place>,
+        result: Option<(BufferId, Place)>,
+    ) -> Result<Option<Command>> {
         let Launched { function, launch, buffers } = launched;
         let mut blocks = [0; 3];
         for (blocks, size) in blocks.iter_mut().zip(&launch.grid) {
@@ -225,7 +250,10 @@ impl Walk<'_> {
             arguments.push(Argument::Map(self.tensor_map(map, buffers).map_err(|e| e.at(&launch.function))?));
         }
         for buffer in buffers {
-            arguments.push(Argument::Place(self.place(*buffer)?));
+            arguments.push(Argument::Place(match result {
+                Some((id, place)) if id == *buffer => place,
+                _ => self.place(*buffer)?,
+            }));
         }
         for symbol in &launch.symbols {
             let value = self.symbols.get(*symbol as usize).copied().flatten();
@@ -249,7 +277,8 @@ impl Walk<'_> {
 
     fn tensor_map(&mut self, map: &TensorMap, buffers: &[u32]) -> Result<douse_cuda::TensorMap> {
         let buffer = buffers.get(map.buffer as usize);
-        let buffer = *buffer.ok_or_else(|| Error::invalid_program("a tensor map of a buffer that the launch does not take"))?;
+        let buffer =
+            *buffer.ok_or_else(|| Error::invalid_program("a tensor map of a buffer that the launch does not take"))?;
         let missing = || Error::invalid_program(format!("buffer {buffer} is not there"));
         let dtype = self.prepared.plan.buffers.get(buffer as usize).ok_or_else(missing)?.dtype;
         let number = |walk: &Walk<'_>, e: &Expr| {

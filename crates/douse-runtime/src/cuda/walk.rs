@@ -14,6 +14,7 @@ use super::executor::Prepared;
 use super::flag;
 use super::frame::Frame;
 use super::graph::Shelf;
+use super::product::LibraryProduct;
 use super::room::{Memory, NUMBER};
 use crate::symbols::eval;
 
@@ -129,6 +130,10 @@ impl<'a> Walk<'a> {
                 Op::Upload | Op::Download | Op::Tell(_) | Op::Launches { .. } | Op::Copy { .. } => {
                     self.resolve_op(op, &mut commands)?;
                     self.committed |= commits(std::slice::from_ref(op));
+                    if let Op::Launches { product: Some(product), .. } = op {
+                        self.begun = true;
+                        self.library_first(op, product, &mut commands)?;
+                    }
                     for command in commands.drain(..) {
                         self.begun = true;
                         self.issue(command)?;
@@ -139,11 +144,28 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Puts a product that is cuBLASLt's on the stream, and takes it from the commands of its step. Where that fails, nothing of it has begun: the
+    /// commands become those of the step's own kernels.
+    fn library_first(&mut self, op: &Op, product: &LibraryProduct, commands: &mut Vec<Command>) -> Result<()> {
+        let Some(Command::Product(call)) = commands.first() else { return Ok(()) };
+        let ran = call.run(self.stream);
+        match ran {
+            Ok(()) => drop(commands.remove(0)),
+            Err(error) => {
+                product.leave(&error);
+                commands.clear();
+                self.resolve_op(op, commands)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts work on the stream.
     fn issue(&mut self, command: Command) -> Result<()> {
         let (device, stream) = (self.prepared.device.device(), self.stream);
         match command {
             Command::Launch { function, grid, arguments } => function.launch(&grid, &arguments, stream),
+            Command::Product(call) => call.run(stream),
             Command::Copy { from, to } => device.copy(from, to, stream),
             Command::Upload { to, start, .. } => device.upload(&self.room.pinned, start, to, stream),
             Command::Download { from, start, .. } => device.download(from, &self.room.pinned, start, stream),

@@ -10,7 +10,7 @@ use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, Plan};
 use serde::Serialize;
 
-use super::device::{Device, DeviceArguments, describe_bindings, describe_graphs};
+use super::device::{Device, DeviceArguments, ProductsBy, describe_bindings, describe_graphs, describe_products};
 use super::failure::{Done, Failure};
 use super::run::{make_inputs, run_call};
 use super::source::Source;
@@ -40,6 +40,9 @@ pub struct Bench {
     /// Do not join operators into kernels (of a .pt2)
     #[arg(long)]
     unfused: bool,
+    /// Who does matrix products on GPUs (of a .pt2)
+    #[arg(long, value_enum, default_value = "own", value_name = "BY")]
+    products: ProductsBy,
     /// Write the figures as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -67,6 +70,8 @@ struct Figures {
     device_floor: Option<f64>,
     /// How the inputs came to the device.
     inputs: Option<String>,
+    /// What became of the products, where they may be cuBLASLt's.
+    products: Option<String>,
     /// Where the method was loaded with graphs.
     cuda_graph: Option<String>,
 }
@@ -137,6 +142,9 @@ impl Figures {
         if let (Some(host), Some(inputs)) = (self.host_median, &self.inputs) {
             output::line(format_args!("the host's own work: median {host:.4} ms; {inputs}"))?;
         }
+        if let Some(products) = &self.products {
+            output::line(products)?;
+        }
         if let Some(graphs) = &self.cuda_graph {
             output::line(format_args!("{graphs}"))?;
         }
@@ -186,7 +194,7 @@ impl Bench {
         let mut options = device.load(self.device.threads)?;
         options.outputs_on_device = self.resident;
         let start = Instant::now();
-        let lower = LowerOptions { fuse: !self.unfused, ..device.lower() };
+        let lower = LowerOptions { fuse: !self.unfused, products: self.products.into(), ..device.lower() };
         let source = Source::open(&self.model, &lower)?;
         let open = milliseconds(start);
         let name = source.method_name(self.method.as_deref())?;
@@ -227,6 +235,7 @@ impl Bench {
             device_median: (!on_device.is_empty()).then(|| quantile(&on_device, 0.5)),
             device_floor,
             inputs: method.bindings().as_ref().map(describe_bindings),
+            products: method.products().map(describe_products),
             cuda_graph: method.cuda_graph_report().as_ref().map(describe_graphs),
         };
         if !self.json.as_deref().is_some_and(output::is_stdout) {

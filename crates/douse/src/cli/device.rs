@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use douse::{Bindings, CudaDevice, CudaGraph, CudaGraphReport, LoadOptions, LowerOptions, NewShape, Threads};
+use douse::{
+    Bindings, CudaDevice, CudaGraph, CudaGraphReport, LoadOptions, LowerOptions, NewShape, Products, ProductsReport,
+    Threads,
+};
 use douse_cuda::Architecture;
 
 use super::failure::{Done, Failure};
@@ -36,6 +39,25 @@ enum Shapes {
     Eager,
     /// Is recorded
     Record,
+}
+
+/// Who does matrix products on GPUs.
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+pub enum ProductsBy {
+    /// The program's own kernels
+    #[default]
+    Own,
+    /// cuBLASLt, where it is installed and measured faster when the program is loaded
+    Cublaslt,
+}
+
+impl From<ProductsBy> for Products {
+    fn from(by: ProductsBy) -> Products {
+        match by {
+            ProductsBy::Own => Products::Own,
+            ProductsBy::Cublaslt => Products::CublasLt,
+        }
+    }
 }
 
 /// A number of threads that can be.
@@ -110,6 +132,22 @@ impl Device {
 pub fn describe_bindings(bindings: &Bindings) -> String {
     let Bindings { in_place, copied, rearranged } = bindings;
     format!("inputs: {in_place} used where they lay, {copied} copied, {rearranged} brought into another layout")
+}
+
+/// What became of a method's products, a line each.
+pub fn describe_products(report: &ProductsReport) -> String {
+    let mut text = "products that cuBLASLt may do: ".to_owned();
+    match &report.missing {
+        Some(missing) => text.push_str(&format!("own kernels do all: {missing}")),
+        None => text.push_str(&report.products.len().to_string()),
+    }
+    for product in &report.products {
+        text.push_str(&format!("\n  {product}"));
+    }
+    for untried in &report.untried {
+        text.push_str(&format!("\n  own, not tried: {untried}"));
+    }
+    text
 }
 
 /// What became of a method's graphs, in a line.

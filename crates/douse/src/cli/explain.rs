@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use douse::{FunctionMeta, LowerOptions};
+use douse::{FunctionMeta, LowerOptions, Products};
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_program::arena::Layout;
 use douse_program::bounds::{ranges, size_bounds};
@@ -12,7 +12,7 @@ use douse_program::place::lifetimes;
 use douse_program::plan::{BufferId, BufferKind, Data, InputKind, Plan, Predicate, Step};
 use douse_program::uses::each_step;
 
-use super::device::Device;
+use super::device::{Device, ProductsBy, describe_products};
 use super::failure::Done;
 use super::source::Source;
 use super::{output, show, traffic};
@@ -27,6 +27,9 @@ pub struct Explain {
     /// Do not join operators into kernels (of a .pt2)
     #[arg(long)]
     unfused: bool,
+    /// Who does matrix products on GPUs (of a .pt2)
+    #[arg(long, value_enum, default_value = "own", value_name = "BY")]
+    products: ProductsBy,
     /// Only the summary, not the plan and its kernels
     #[arg(long)]
     summary: bool,
@@ -39,7 +42,7 @@ impl Explain {
     pub fn run(self) -> Done {
         let device = self.device.as_deref().map(|name| Device::named(name, None)).transpose()?;
         let lower = device.as_ref().map_or_else(LowerOptions::default, Device::lower);
-        let options = LowerOptions { fuse: !self.unfused, ..lower };
+        let options = LowerOptions { fuse: !self.unfused, products: self.products.into(), ..lower };
         let program = Source::open(&self.file, &options)?.program;
         if let Some(name) = &self.method {
             program.method_meta(name)?;
@@ -47,9 +50,17 @@ impl Explain {
         for payload in program.methods() {
             if self.method.as_ref().is_none_or(|name| *name == payload.plan.name) {
                 output::line(summary(&payload.plan))?;
+                if payload.cuda.iter().any(|target| target.products == Products::CublasLt) {
+                    output::line(
+                        "  products on GPUs: by cuBLASLt where it is installed and faster, else by own kernels\n",
+                    )?;
+                }
                 if let Some(device) = &device {
                     let method = program.load(&payload.plan.name, &device.load(1)?)?;
                     output::line(functions(&method.device_functions()?))?;
+                    if let Some(report) = method.products() {
+                        output::line(describe_products(report))?;
+                    }
                     if let Device::Cuda { device, .. } = device {
                         output::line(traffic::table(&payload.plan, device.copy_bandwidth()?))?;
                     }

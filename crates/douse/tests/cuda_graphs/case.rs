@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use douse::{
-    Argument, DType, HostTensor, LowerOptions, Method, MethodMeta, Program, Result, Session, Value, ValueKind,
+    Argument, DType, HostTensor, LowerOptions, Method, MethodMeta, Products, Program, Result, Session, Value, ValueKind,
 };
 use douse_core::element::elements;
 use douse_cuda::soft::Compiler;
@@ -33,11 +33,16 @@ pub fn can_compile() -> bool {
 impl Case {
     /// `None` where there is no C++ compiler.
     pub fn read(name: &str) -> Option<Case> {
+        Case::read_for(name, Products::Own)
+    }
+
+    /// The same with products that are done so.
+    pub fn read_for(name: &str, products: Products) -> Option<Case> {
         if !can_compile() {
             return None;
         }
         let file = |extension: &str| Path::new(FOLDER).join(format!("{name}.{extension}"));
-        let lower = LowerOptions { targets: vec!["cpu".into(), "soft".into()], ..LowerOptions::default() };
+        let lower = LowerOptions { targets: vec!["cpu".into(), "soft".into()], products, ..LowerOptions::default() };
         let program = douse::lower(file("pt2"), &lower).unwrap().into_program().unwrap();
         let bytes = std::fs::read(file("safetensors")).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();

@@ -7,6 +7,7 @@ mod case;
 #[path = "../../../douse-cuda/tests/fake/mod.rs"]
 mod fake;
 mod faults;
+mod products;
 mod soak;
 
 use douse::{CudaDevice, CudaGraph, LoadOptions, Method};

@@ -195,7 +195,9 @@ impl<'a> Writer<'a> {
         }
         let map = |map: TensorMap| {
             let argument = draft.arguments.get(map.buffer as usize);
-            argument.map(|a| (format!("map_{}", a.name), map)).ok_or_else(|| Error::internal("a tensor map of no argument"))
+            argument
+                .map(|a| (format!("map_{}", a.name), map))
+                .ok_or_else(|| Error::internal("a tensor map of no argument"))
         };
         let maps = draft.maps.into_iter().map(map).collect::<Result<_>>()?;
         let part = Part {

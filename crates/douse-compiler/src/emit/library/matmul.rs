@@ -20,6 +20,9 @@ const TEMPLATES: &[&str] = &[
     include_str!("../cuda/thin.cuh"),
 ];
 
+/// Threads that read a matrix on a multiprocessor at once: 32 warps ask for more than the memory brings.
+const MOST_THREADS: i64 = 1024;
+
 /// As many rows (or columns) or fewer make a product that is bound by reading the other operand.
 const THIN: i64 = 16;
 
@@ -113,6 +116,9 @@ fn emit_thin(writer: &mut Writer, product: Product, matrix: &str) -> Result<Libr
         let warps = 1 << warps(512, 8);
         (format!("thin_product<{most_rows}, {width}, {warps}, {early}>"), width, 32 * warps)
     };
+    // As many blocks as there are share a multiprocessor: registers beyond that would keep some out.
+    let blocks = (all_columns.max(1) as u64).div_ceil(width as u64).div_ceil(BLOCKS as u64) as i64;
+    let together = blocks.min((MOST_THREADS / threads).max(1));
     let tiles = columns.ceil_div(&Expr::int(width));
     let tiles_text = writer.size(&tiles);
     let body = format!(
@@ -133,6 +139,7 @@ fn emit_thin(writer: &mut Writer, product: Product, matrix: &str) -> Result<Libr
         shared: 0,
         scratch: false,
         special: put.special(),
+        together,
         ..Draft::default()
     })?;
     Ok(one(launch))

@@ -194,11 +194,11 @@ impl Side<'_> {
         let dtype = writer.dtype(view).ok()?;
         let chunk = Expr::int(16 / dtype.size().max(1) as i64);
         let whole = |distance: &Expr| distance.modulo(&chunk).is_int(0);
-        if !self.depth_stride.is_int(1) || self.row_stride.is_int(0) || !whole(self.row_stride) || !whole(&view.offset) {
+        if !self.depth_stride.is_int(1) || self.row_stride.is_int(0) || !whole(self.row_stride) || !whole(&view.offset)
+        {
             return None;
         }
-        let (mut sizes, mut strides) =
-            (vec![self.depth.clone(), self.rows.clone()], vec![self.row_stride.clone()]);
+        let (mut sizes, mut strides) = (vec![self.depth.clone(), self.rows.clone()], vec![self.row_stride.clone()]);
         let mut at = Vec::new();
         for ((size, stride), own) in leading.iter().zip(&view.strides).zip(batch_at).rev() {
             if size.is_int(1) || stride.is_int(0) {

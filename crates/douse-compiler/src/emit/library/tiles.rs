@@ -199,9 +199,11 @@ pub(super) fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Tem
     let sizes = Sizes::of(writer, product);
     // Clusters add up without another launch.
     let cluster = writer.clusters() && uses_tensor_cores(product.dtype);
-    let (tiles, count) = match writer.warpgroups() && product.deep && uses_tensor_cores(product.dtype) {
-        true => fastest(&sizes),
-        false => {
+    let warpgroups = writer.warpgroups() && uses_tensor_cores(product.dtype);
+    let (tiles, count) = match (warpgroups, &product.mapped) {
+        (true, Some(_)) => fastest(&sizes, bulk_time),
+        (true, None) if product.deep => fastest(&sizes, copying_time),
+        _ => {
             let tiles = largest(&sizes, &candidates(product, writer));
             let (least, most) = if cluster { (CLUSTER_SLICE, CLUSTER) } else { (SLICE, MOST_SLICES) };
             let blocks = sizes.blocks(tiles);
@@ -235,14 +237,9 @@ fn largest(sizes: &Sizes, tiles: &[&'static Tiles]) -> &'static Tiles {
     well.or(tiles.last()).copied().unwrap_or(&PLAIN_TILES[1])
 }
 
-/// The tiles and slices for which warpgroups should take the least time, by what a multiprocessor of an H200 does in a microsecond.
-fn fastest(sizes: &Sizes) -> (&'static Tiles, i64) {
-    /// Bytes from the second-level cache, when all ask.
-    const LOADS: f64 = 53e3;
-    /// Operations of its tensor cores.
-    const OPERATIONS: f64 = 4.2e6;
-    /// Bytes of other blocks' sums.
-    const SUMS: f64 = 60e3;
+/// The tiles and slices for which warpgroups should take the least time. `time`: of tiles, of which so many blocks each go through so many elements of
+/// depth, in so many slices, in microseconds.
+fn fastest(sizes: &Sizes, time: fn(&Tiles, i64, f64, i64) -> f64) -> (&'static Tiles, i64) {
     let mut best = (&WARPGROUP_TILES[0], 1, f64::INFINITY);
     for tiles in &WARPGROUP_TILES {
         // Clusters of eight blocks, which take half of a group of multiprocessors each, were measured to be slower than four.
@@ -253,16 +250,55 @@ fn fastest(sizes: &Sizes) -> (&'static Tiles, i64) {
                 None if slices > 1 => continue,
                 None => UNKNOWN as f64,
             };
-            let rounds = (sizes.blocks(tiles).saturating_mul(slices) as u64).div_ceil(BLOCKS as u64) as f64;
-            let (rows, columns) = (tiles.rows as f64, tiles.columns as f64);
-            let (loads, operations) =
-                ((rows + columns) * depth * 2.0 / LOADS, 2.0 * rows * columns * depth / OPERATIONS);
-            let sums = if slices > 1 { 0.5 + rows * columns * 4.0 / SUMS } else { 0.0 };
-            let time = rounds * (loads.max(operations) + sums);
+            let time = time(tiles, sizes.blocks(tiles).saturating_mul(slices), depth, slices);
             if time < best.2 {
                 best = (tiles, slices, time);
             }
         }
     }
     (best.0, best.1)
+}
+
+/// Blocks that the busiest multiprocessor has.
+fn rounds(blocks: i64) -> f64 {
+    (blocks as u64).div_ceil(BLOCKS as u64) as f64
+}
+
+/// Where threads copy the operands, by what a multiprocessor of an H200 does in a microsecond.
+fn copying_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
+    /// Bytes from the second-level cache, when all ask.
+    const LOADS: f64 = 53e3;
+    /// Operations of its tensor cores.
+    const OPERATIONS: f64 = 4.2e6;
+    /// Bytes of other blocks' sums.
+    const SUMS: f64 = 60e3;
+    let (rows, columns) = (tiles.rows as f64, tiles.columns as f64);
+    let (loads, operations) = ((rows + columns) * depth * 2.0 / LOADS, 2.0 * rows * columns * depth / OPERATIONS);
+    let sums = if slices > 1 { 0.5 + rows * columns * 4.0 / SUMS } else { 0.0 };
+    rounds(blocks) * (loads.max(operations) + sums)
+}
+
+/// Where the copy engine brings them. (Measured with 64 to 6304 rows, 768 to 4096 columns and as much depth.)
+fn bulk_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
+    const LOADS: f64 = 80e3;
+    const OPERATIONS: f64 = 7e6;
+    /// A stage takes no less than so long.
+    const LEAST: f64 = 0.15;
+    /// Until the first stage is there.
+    const FIRST: f64 = 1.0;
+    /// Results that a block puts.
+    const RESULTS: f64 = 5e3;
+    /// Slices cost so much each: those of clusters that are not all there at once, much more.
+    const SLICES: f64 = 0.75;
+    if slices > 1 && blocks > BLOCKS {
+        return f64::INFINITY;
+    }
+    let (rows, columns) = (tiles.rows as f64, tiles.columns as f64);
+    let (loads, operations) =
+        ((rows + columns) * STAGE as f64 * 2.0 / LOADS, 2.0 * rows * columns * STAGE as f64 / OPERATIONS);
+    let stages = (depth / STAGE as f64).ceil() * loads.max(operations).max(LEAST);
+    let around = FIRST + rows * columns / RESULTS;
+    // What a block does besides is hidden by those that share the multiprocessor with it.
+    let alone = (rounds(blocks) / tiles.together as f64).ceil();
+    rounds(blocks) * stages + alone * around + SLICES * (slices - 1) as f64
 }

@@ -1,5 +1,7 @@
 //! One segment's graph: built from commands, given other arguments later.
 
+use std::sync::Arc;
+
 use douse_core::{Code, Error, Result};
 use douse_cuda::{Argument, Chain, Condition, Exec, Function, Graph, Grid, Node, Overlap, Place, Stream, Transfer};
 
@@ -114,6 +116,7 @@ fn alike(old: &[Command], new: &[Command]) -> bool {
             | (Command::While { test: a, body: b, .. }, Command::While { test: c, body: d, .. }) => {
                 alike(a, c) && alike(b, d)
             }
+            (Command::Product(old), Command::Product(new)) => Arc::ptr_eq(&old.product, &new.product),
             _ => std::mem::discriminant(old) == std::mem::discriminant(new),
         })
 }
@@ -196,6 +199,11 @@ impl Patcher<'_> {
             Command::Launch { function, grid, arguments } => {
                 return self.exec.set_launch(node, function, grid, arguments);
             }
+            Command::Product(call) => {
+                let stream = self.exec.device().stream()?;
+                let child = stream.device().capture(&stream, |stream| call.run(stream))?;
+                return self.exec.set_child(node, &child);
+            }
             Command::Copy { from, to } => Transfer::Within { from: *from, to: *to },
             Command::Upload { to, start, .. } => Transfer::Upload { from: pinned, start: *start, to: *to },
             Command::Download { from, start, .. } => Transfer::Download { from: *from, to: pinned, start: *start },
@@ -241,6 +249,11 @@ impl Builder<'_> {
         let transfer = match command {
             Command::Launch { function, grid, arguments } => {
                 return Ok(Made::Node(self.graph.launch(chain, function, grid, arguments, self.overlap)?));
+            }
+            Command::Product(call) => {
+                let stream = self.graph.device().stream()?;
+                let child = stream.device().capture(&stream, |stream| call.run(stream))?;
+                return Ok(Made::Node(self.graph.child(chain, &child)?));
             }
             Command::Copy { from, to } => Transfer::Within { from: *from, to: *to },
             Command::Upload { to, start, .. } => Transfer::Upload { from: pinned, start: *start, to: *to },

@@ -1,18 +1,19 @@
-//! Where NVRTC may be.
+//! Where a library of CUDA may be.
 
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Names that the system's loader looks for, the newest first.
-#[cfg(windows)]
-const NAMES: &[&str] = &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"];
-#[cfg(not(windows))]
-const NAMES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12"];
-
-/// Folders of the Python packages `nvidia-cuda-nvrtc` (13 and later) and `nvidia-cuda-nvrtc-cu12`, from `site-packages` on.
-const PACKAGES: &[&str] = &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"];
+/// A library.
+pub(crate) struct Wanted {
+    /// The environment variable that names a file.
+    pub variable: &'static str,
+    /// Names that the system's loader looks for, the newest first.
+    pub names: &'static [&'static str],
+    /// Folders of the Python packages that have it, from `site-packages` on.
+    pub packages: &'static [&'static str],
+}
 
 /// Variables that hold the folder of a CUDA toolkit.
 const TOOLKITS: &[&str] = &["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"];
@@ -20,14 +21,14 @@ const TOOLKITS: &[&str] = &["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"];
 /// Variables that hold a folder with an installation of Python.
 const ENVIRONMENTS: &[&str] = &["VIRTUAL_ENV", "CONDA_PREFIX"];
 
-/// Files and names to try, in order. `DOUSE_NVRTC` alone where it is set: who names a file means it.
-pub(super) fn candidates() -> Vec<OsString> {
-    match env::var_os("DOUSE_NVRTC").filter(|value| !value.is_empty()) {
+/// Files and names to try, in order. What the variable says alone where it is set: who names a file means it.
+pub(crate) fn candidates(wanted: &Wanted) -> Vec<OsString> {
+    match env::var_os(wanted.variable).filter(|value| !value.is_empty()) {
         Some(named) => vec![named],
         None => {
-            let mut all: Vec<OsString> = NAMES.iter().map(OsString::from).collect();
-            all.extend(toolkits().iter().flat_map(|folder| in_folder(folder)));
-            all.extend(pythons().iter().flat_map(|prefix| in_python(prefix)));
+            let mut all: Vec<OsString> = wanted.names.iter().map(OsString::from).collect();
+            all.extend(toolkits().iter().flat_map(|folder| in_folder(folder, wanted)));
+            all.extend(pythons().iter().flat_map(|prefix| in_python(prefix, wanted)));
             all
         }
     }
@@ -56,19 +57,22 @@ fn pythons() -> Vec<PathBuf> {
     all
 }
 
-/// The NVRTCs of the packages of a Python installation.
-fn in_python(prefix: &Path) -> Vec<OsString> {
+/// The libraries of the packages of a Python installation.
+fn in_python(prefix: &Path, wanted: &Wanted) -> Vec<OsString> {
     let versions = ["lib", "lib64"].map(|lib| children(&prefix.join(lib), |name| name.starts_with("python3")));
     let mut sites: Vec<PathBuf> = Vec::new();
     for version in versions.into_iter().flatten() {
         sites.extend(["site-packages", "dist-packages"].map(|site| version.join(site)));
     }
     sites.push(prefix.join("Lib/site-packages"));
-    sites.iter().flat_map(|site| PACKAGES.iter().flat_map(|package| in_folder(&site.join(package)))).collect()
+    sites
+        .iter()
+        .flat_map(|site| wanted.packages.iter().flat_map(|package| in_folder(&site.join(package), wanted)))
+        .collect()
 }
 
-fn in_folder(folder: &Path) -> Vec<OsString> {
-    let files = NAMES.iter().map(|name| folder.join(name)).filter(|file| file.exists());
+fn in_folder(folder: &Path, wanted: &Wanted) -> Vec<OsString> {
+    let files = wanted.names.iter().map(|name| folder.join(name)).filter(|file| file.exists());
     files.map(PathBuf::into_os_string).collect()
 }
 
@@ -87,12 +91,14 @@ mod tests {
     #[test]
     fn the_packages_of_a_python_installation_are_found() {
         let prefix = env::temp_dir().join(format!("douse-find-{}", std::process::id()));
-        for (version, package) in [("python3.9", PACKAGES[1]), ("python3.11", PACKAGES[0])] {
+        let wanted =
+            Wanted { variable: "", names: &["libx.so.2", "libx.so.1"], packages: &["nvidia/new/lib", "nvidia/x/lib"] };
+        for (version, package) in [("python3.9", wanted.packages[1]), ("python3.11", wanted.packages[0])] {
             let folder = prefix.join("lib").join(version).join("site-packages").join(package);
             std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join(NAMES[0]), "").unwrap();
+            std::fs::write(folder.join(wanted.names[0]), "").unwrap();
         }
-        let found = in_python(&prefix);
+        let found = in_python(&prefix, &wanted);
         std::fs::remove_dir_all(&prefix).unwrap();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().all(|file| Path::new(file).starts_with(&prefix)), "{found:?}");
