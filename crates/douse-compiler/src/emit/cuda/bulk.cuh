@@ -29,14 +29,22 @@ DEVICE void await_phase(uint64 *barrier, int parity) {
 
 // ---- Operands --------------------------------------------------------------------------------------------------------------
 
-// A matrix of `rows` whose elements along the depth are neighbours; `at` are its coordinates in the batch.
-template <class T, int LEADING> struct Mapped {
+// A matrix of `rows`, whose elements along the depth are neighbours, or, TURNED, along the rows; `at` are its coordinates in the batch.
+template <class T, int LEADING, bool TURNED_> struct Mapped {
   typedef T Type;
+  static const bool TURNED = TURNED_;
   const TensorMap *map;
   int64 rows;
   int at[LEADING > 0 ? LEADING : 1];
-  // Begins to copy a tile of 64 elements of depth; the barrier is told of its bytes.
-  DEVICE void begin(void *to, uint64 *barrier, int row, int k) const {
+  // Begins to copy a tile of ROWS and 64 elements of depth; the barrier is told of its bytes. A turned one lies in blocks of 64 rows.
+  template <int ROWS> DEVICE void begin(T *to, uint64 *barrier, int row, int k) const {
+    if (TURNED)
+#pragma unroll
+      for (int r = 0; r < ROWS; r += 64) begin_block(to + r * STAGE_DEPTH, barrier, k, row + r);
+    else begin_block(to, barrier, row, k);
+  }
+  // The copy engine counts the innermost dimension first.
+  DEVICE void begin_block(T *to, uint64 *barrier, int row, int k) const {
 #define BULK(DIMS, PLACES, ...)                                                                                        \
   asm volatile("cp.async.bulk.tensor." DIMS ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {" PLACES "}], [%2];" \
                : : "r"(shared_address(to)), "l"(map), "r"(shared_address(barrier)), __VA_ARGS__ : "memory")
@@ -78,13 +86,13 @@ DEVICE void bulk_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
       for (int step = 0; step < steps; ++step) {
         if (step >= STAGES) await_phase(empty + slot, phase);
         arrive_expecting(full + slot, BYTES);
-        b.begin(bs + slot * SIZE_B, full + slot, n0, (int)begin + step * STAGE_DEPTH);
-        a.begin(as + slot * SIZE_A, full + slot, m0, (int)begin + step * STAGE_DEPTH);
+        b.template begin<COLUMNS>(bs + slot * SIZE_B, full + slot, n0, (int)begin + step * STAGE_DEPTH);
+        a.template begin<M>(as + slot * SIZE_A, full + slot, m0, (int)begin + step * STAGE_DEPTH);
         if (++slot == STAGES) slot = 0, phase ^= 1;
       }
     }
   } else {
-    uint64 first_a = operand_at(as + warp / 4 * 64 * STAGE_DEPTH, 16), first_b = operand_at(bs, 16);
+    uint64 first_a = operand_at(as + warp / 4 * 64 * STAGE_DEPTH, 16), first_b = operand_at(bs, B::TURNED ? 64 * STAGE_DEPTH * (int)sizeof(T) : 16);
     int slot = 0, phase = 0, before = 0;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
@@ -94,7 +102,12 @@ DEVICE void bulk_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
 #pragma unroll
       for (int k = 0; k < STAGE_DEPTH / 16; ++k)
 #pragma unroll
-        for (int h = 0; h < PARTS; ++h) multiply(sum[h], left + 2 * k, right + 2 * k + h * (PART * 128 / 16), step > 0 || k > 0, T{});
+        for (int h = 0; h < PARTS; ++h) {
+          // Sixteen elements of depth are 32 bytes of each line, or 16 lines of 128.
+          uint64 part = right + (B::TURNED ? 128 : 2) * k + h * (PART * 128 / 16);
+          if (B::TURNED) multiply_turned(sum[h], left + 2 * k, part, step > 0 || k > 0, T{});
+          else multiply(sum[h], left + 2 * k, part, step > 0 || k > 0, T{});
+        }
       end_multiply();
       await_multiply<1>();
       if (step > 0 && lane == 0) arrive(empty + before);

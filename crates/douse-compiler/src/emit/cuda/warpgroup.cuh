@@ -51,24 +51,21 @@ template <int N> DEVICE void hold_results(float (&c)[N][4]) {
   "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]), \
   "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
 
-// c += (or, without `add`, =) the product of 64 x 16 and 16 x 128, whose rows lie along the depth. A warp has 16 rows, as `mma` deals them.
-#define MULTIPLY_SHARED(T, NAME)                                                                                       \
-  DEVICE void multiply(float (&c)[16][4], uint64 a, uint64 b, bool add, T) {                                           \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32." NAME "." NAME " {" RESULTS_64 \
-                 "}, %64, %65, p, 1, 1, 0, 0;\n}"                                                                      \
-                 : HELD_64(c) : "l"(a), "l"(b), "r"((int)add));                                                        \
+// c += (or, without `add`, =) the product of 64 x 16 and 16 x 128 (or 64). A's rows lie along the depth, and B's, or, `multiply_turned`, B's columns
+// are adjacent. A warp has 16 rows, as `mma` deals them.
+#define MULTIPLY_SHARED(FUNCTION, TURNED, T, NAME, N, COUNT, A, B, ADD)                                                \
+  DEVICE void FUNCTION(float (&c)[COUNT / 4][4], uint64 a, uint64 b, bool add, T) {                                    \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" RESULTS_##COUNT \
+                 "}, " A ", " B ", p, 1, 1, 0, " TURNED ";\n}"                                                         \
+                 : HELD_##COUNT(c) : "l"(a), "l"(b), "r"((int)add));                                                   \
   }
-MULTIPLY_SHARED(float16, "f16")
-MULTIPLY_SHARED(bfloat16, "bf16")
-// The same with 64 columns.
-#define MULTIPLY_SHARED_64(T, NAME)                                                                                    \
-  DEVICE void multiply(float (&c)[8][4], uint64 a, uint64 b, bool add, T) {                                            \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME " {" RESULTS_32 \
-                 "}, %32, %33, p, 1, 1, 0, 0;\n}"                                                                      \
-                 : HELD_32(c) : "l"(a), "l"(b), "r"((int)add));                                                        \
-  }
-MULTIPLY_SHARED_64(float16, "f16")
-MULTIPLY_SHARED_64(bfloat16, "bf16")
+#define MULTIPLY_BOTH(T, NAME)                                                                                         \
+  MULTIPLY_SHARED(multiply, "0", T, NAME, "128", 64, "%64", "%65", "%66")                                              \
+  MULTIPLY_SHARED(multiply, "0", T, NAME, "64", 32, "%32", "%33", "%34")                                               \
+  MULTIPLY_SHARED(multiply_turned, "1", T, NAME, "128", 64, "%64", "%65", "%66")                                       \
+  MULTIPLY_SHARED(multiply_turned, "1", T, NAME, "64", 32, "%32", "%33", "%34")
+MULTIPLY_BOTH(float16, "f16")
+MULTIPLY_BOTH(bfloat16, "bf16")
 
 // c += the product of 64 x 16 in registers and 16 x 128 (or 64) whose columns are adjacent.
 #define MULTIPLY_HELD(T, NAME, SIZE, N, COUNT, A0, A1, A2, A3, B)                                                      \

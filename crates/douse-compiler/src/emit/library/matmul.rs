@@ -51,13 +51,15 @@ pub(super) fn emit(
     let (left, right) = if turned { (right, left) } else { (left, right) };
     let (coordinates, batch_at) = writer.split("rest", "batch", leading);
     let mut operands = String::new();
-    let mapped = [(&left, "left"), (&right, "right")].map(|((view, argument, side), name)| {
+    let map = |(view, argument, side): &(&View, &str, Side), name, turned| {
         let place = u32::from(*argument == "b");
-        side.mapped(writer, view, (place, argument), name, leading, &batch_at)
-    });
-    let mapped = match mapped {
-        [Some((left, left_map)), Some((right, right_map))] if writer.warpgroups() && uses_tensor_cores(dtype) => {
-            Some(product::Mapped { operands: left + &right, maps: [left_map, right_map] })
+        side.mapped(writer, view, (place, argument), name, leading, &batch_at, turned)
+    };
+    let along_depth = map(&right, "right", false);
+    let turned = along_depth.is_none();
+    let mapped = match (map(&left, "left", false), along_depth.or_else(|| map(&right, "right", true))) {
+        (Some((left, left_map)), Some((right, right_map))) if writer.warpgroups() && uses_tensor_cores(dtype) => {
+            Some(product::Mapped { operands: left + &right, maps: [left_map, right_map], turned })
         }
         _ => None,
     };

@@ -47,8 +47,10 @@ pub(super) struct Product<'a> {
 /// The operands of a product as the copy engine finds them.
 pub(super) struct Mapped {
     pub operands: String,
-    /// Their tiles' rows are still to be said.
+    /// Their tiles are still to be said.
     pub maps: [TensorMap; 2],
+    /// The right operand's elements are neighbours along its rows.
+    pub turned: bool,
 }
 
 /// The launches of a product: one, or two where blocks share the depth.
@@ -56,9 +58,9 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     let (tiles, template, slices) = choose(writer, &product);
     let Product { name, dtype, mut arguments, sizes, batch, rows, columns, depth, coordinates, put, .. } = product;
     let (operands, maps) = match product.mapped.filter(|_| template.bulk) {
-        Some(Mapped { operands, maps: [left, right] }) => {
-            let sides = [(left, tiles.rows), (right, tiles.columns)];
-            (operands, sides.map(|(map, rows)| map.of_tiles(STAGE, rows)).to_vec())
+        Some(Mapped { operands, maps: [left, right], turned }) => {
+            let lines = if turned { STAGE } else { tiles.columns };
+            (operands, vec![left.of_tiles(STAGE, tiles.rows), right.of_tiles(STAGE, lines)])
         }
         None => (product.operands, vec![]),
     };
@@ -181,7 +183,7 @@ impl Side<'_> {
     }
 
     /// The declaration of a loader by a tensor map of an argument (its place and name), and the map, where there can be one: the elements of a view along
-    /// the depth are neighbours, and everything else lies multiples of 16 bytes apart.
+    /// the depth (or, `turned`, the rows) are neighbours, and everything else lies multiples of 16 bytes apart.
     pub fn mapped(
         &self,
         writer: &Writer,
@@ -190,15 +192,20 @@ impl Side<'_> {
         name: &str,
         leading: &[Expr],
         batch_at: &[String],
+        turned: bool,
     ) -> Option<(String, TensorMap)> {
         let dtype = writer.dtype(view).ok()?;
         let chunk = Expr::int(16 / dtype.size().max(1) as i64);
         let whole = |distance: &Expr| distance.modulo(&chunk).is_int(0);
-        if !self.depth_stride.is_int(1) || self.row_stride.is_int(0) || !whole(self.row_stride) || !whole(&view.offset)
-        {
+        let mut lines = [(self.depth, self.depth_stride), (self.rows, self.row_stride)];
+        if turned {
+            lines.reverse();
+        }
+        let [(inner, neighbour), (outer, apart)] = lines;
+        if !neighbour.is_int(1) || apart.is_int(0) || !whole(apart) || !whole(&view.offset) {
             return None;
         }
-        let (mut sizes, mut strides) = (vec![self.depth.clone(), self.rows.clone()], vec![self.row_stride.clone()]);
+        let (mut sizes, mut strides) = (vec![inner.clone(), outer.clone()], vec![apart.clone()]);
         let mut at = Vec::new();
         for ((size, stride), own) in leading.iter().zip(&view.strides).zip(batch_at).rev() {
             if size.is_int(1) || stride.is_int(0) {
@@ -215,7 +222,7 @@ impl Side<'_> {
             return None;
         }
         let declaration = format!(
-            "  const Mapped<{}, {}> {name}{{&map_{}, {}, {{{}}}}};\n",
+            "  const Mapped<{}, {}, {turned}> {name}{{&map_{}, {}, {{{}}}}};\n",
             writer.element(view).ok()?,
             at.len(),
             argument.1,

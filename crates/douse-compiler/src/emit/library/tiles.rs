@@ -111,7 +111,7 @@ impl Tiles {
         // The driver keeps some of each block's share.
         let share = writer.shared_limit() / together - 1024;
         let warpgroups = writer.warpgroups() && product.deep;
-        if warpgroups && product.mapped.is_some() {
+        if product.mapped.is_some() {
             let groups = rows / 64;
             let stages = ((share - BARRIERS) / self.stage()).min(steps.clamp(2, MOST_STAGES)).max(2);
             let name = format!("bulk_product<{groups}, {columns}, {stages}");
