@@ -7,7 +7,7 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer};
 use super::one;
-use super::product::{self, Product, Side, TEMPLATES};
+use super::product::{self, Mapped, Product, Side, TEMPLATES};
 use super::put::{Epilogue, Put};
 
 /// Output channels of a group from which tiles are worth it.
@@ -63,6 +63,7 @@ pub(super) fn emit(
         writer.size(&depth)
     );
     let filters = filters(writer, convolution, &shape, &depth, filters_name)?;
+    let mapped = if out_last { pointwise(writer, convolution, &shape, &positions, &depth) } else { None };
     let (rows, columns) =
         if out_last { (positions, shape.group_out.clone()) } else { (shape.group_out.clone(), positions) };
     let product = Product {
@@ -77,10 +78,46 @@ pub(super) fn emit(
         deep: chunks == "WHOLE" && !filters.contains("SCATTERED"),
         coordinates: String::new(),
         operands: window + &windows + &filters,
-        mapped: None,
+        mapped,
         put,
     };
     product::emit(writer, product)
+}
+
+/// The operands of a convolution by one point of the image each, which is a product of matrices: where the image's points follow each other.
+fn pointwise(
+    writer: &Writer,
+    convolution: &Convolution,
+    shape: &Shape,
+    positions: &Expr,
+    depth: &Expr,
+) -> Option<Mapped> {
+    let Convolution { input, weight, stride, padding, .. } = convolution;
+    let one = |sizes: &[Expr]| sizes.iter().all(|size| size.is_int(1));
+    let plain = !convolution.transposed && convolution.groups == 1 && one(weight.sizes.get(2..)?);
+    if !plain
+        || stride.iter().any(|step| *step != 1)
+        || !padding.iter().all(|size| size.is_int(0))
+        || !shape.channels_last
+        || !dense(weight, true)
+    {
+        return None;
+    }
+    // Batch and spatial dimensions, the last of them first.
+    let dims = input.sizes.iter().zip(&input.strides).enumerate().filter(|(d, _)| *d != 1).map(|(_, dim)| dim).rev();
+    let mut apart: Option<(Expr, Expr)> = None;
+    for (size, stride) in dims.filter(|(size, _)| !size.is_int(1)) {
+        let (first, expected) = apart.get_or_insert_with(|| (stride.clone(), stride.clone()));
+        if stride != expected {
+            return None;
+        }
+        apart = Some((first.clone(), &*expected * size));
+    }
+    let (row_stride, _) = apart?;
+    let unit = Expr::int(1);
+    let image = Side { rows: positions, depth, row_stride: &row_stride, depth_stride: &unit };
+    let filters = Side { rows: &shape.group_out, depth, row_stride: weight.strides.first()?, depth_stride: &unit };
+    Mapped::of(writer, (&image, input, (0, "input")), (&filters, weight, (1, "weight")), &[], &[])
 }
 
 /// What the parts of the text have in common. In them, `rest` is the group.

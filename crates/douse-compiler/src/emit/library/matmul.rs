@@ -7,7 +7,7 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
-use super::product::{self, BLOCKS, Product, Side};
+use super::product::{self, BLOCKS, Mapped, Product, Side};
 use super::put::{Epilogue, Put};
 use super::tiles::uses_tensor_cores;
 use crate::emit::overlap::BEGIN_LATER;
@@ -51,18 +51,8 @@ pub(super) fn emit(
     let (left, right) = if turned { (right, left) } else { (left, right) };
     let (coordinates, batch_at) = writer.split("rest", "batch", leading);
     let mut operands = String::new();
-    let map = |(view, argument, side): &(&View, &str, Side), name, turned| {
-        let place = u32::from(*argument == "b");
-        side.mapped(writer, view, (place, argument), name, leading, &batch_at, turned)
-    };
-    let along_depth = map(&right, "right", false);
-    let turned = along_depth.is_none();
-    let mapped = match (map(&left, "left", false), along_depth.or_else(|| map(&right, "right", true))) {
-        (Some((left, left_map)), Some((right, right_map))) if writer.warpgroups() && uses_tensor_cores(dtype) => {
-            Some(product::Mapped { operands: left + &right, maps: [left_map, right_map], turned })
-        }
-        _ => None,
-    };
+    let places = [left.1, right.1].map(|argument| (u32::from(argument == "b"), argument));
+    let mapped = Mapped::of(writer, (&left.2, left.0, places[0]), (&right.2, right.0, places[1]), leading, &batch_at);
     for ((view, argument, side), name) in [(&left, "left"), (&right, "right")] {
         let start = format!("{argument} + {}", writer.place(view, &batch_at));
         operands.push_str(&side.loader(writer, view, name, &start)?);

@@ -7,7 +7,7 @@ use douse_program::target::{LibraryLaunches, TensorMap};
 
 use super::function::{Argument, Draft, Writer};
 use super::put::Put;
-use super::tiles::{Slices, choose};
+use super::tiles::{Slices, choose, uses_tensor_cores};
 
 pub(super) const TEMPLATES: &[&str] =
     &[include_str!("../cuda/operand.cuh"), include_str!("../cuda/cluster.cuh"), include_str!("../cuda/product.cuh")];
@@ -51,6 +51,29 @@ pub(super) struct Mapped {
     pub maps: [TensorMap; 2],
     /// The right operand's elements are neighbours along its rows.
     pub turned: bool,
+}
+
+impl Mapped {
+    /// Where both operands (a side, the view that it is of, and the argument's place and name) have tensor maps, and warpgroups multiply them.
+    pub fn of(
+        writer: &Writer,
+        left: (&Side, &View, (u32, &str)),
+        right: (&Side, &View, (u32, &str)),
+        leading: &[Expr],
+        batch_at: &[String],
+    ) -> Option<Mapped> {
+        if !writer.warpgroups() || !uses_tensor_cores(writer.dtype(left.1).ok()?) {
+            return None;
+        }
+        let map = |(side, view, argument): (&Side, &View, (u32, &str)), name, turned| {
+            side.mapped(writer, view, argument, name, leading, batch_at, turned)
+        };
+        let (left, left_map) = map(left, "left", false)?;
+        let along_depth = map(right, "right", false);
+        let turned = along_depth.is_none();
+        let (right, right_map) = along_depth.or_else(|| map(right, "right", true))?;
+        Some(Mapped { operands: left + &right, maps: [left_map, right_map], turned })
+    }
 }
 
 /// The launches of a product: one, or two where blocks share the depth.
