@@ -20,7 +20,7 @@ pub struct Architecture {
 pub enum Form {
     Cubin,
     Ptx,
-    /// `soft`: for softgpu, a driver that runs kernels on the host's processor, for tests.
+    /// `soft`: for softgpu, a driver that runs kernels on the host's processor, for tests; `soft_90a`: with Hopper's own instructions.
     Soft,
 }
 
@@ -35,13 +35,14 @@ pub enum Features {
     Specific,
 }
 
-/// The compute capability of softgpu's device.
+/// The compute capability of softgpu's device, and what it gives itself where it is to have Hopper's own instructions.
 const SOFT: (u32, u32) = (0, 0);
+const SOFT_HOPPER: (u32, u32) = (0, 9);
 
 impl Architecture {
     /// What is compiled for devices of that compute capability alone.
     pub fn of((major, minor): (u32, u32)) -> Architecture {
-        let form = if (major, minor) == SOFT { Form::Soft } else { Form::Cubin };
+        let form = if [SOFT, SOFT_HOPPER].contains(&(major, minor)) { Form::Soft } else { Form::Cubin };
         // Hopper's own instructions multiply matrices nearly twice as fast as those that later architectures have too.
         let features = if (major, minor) == (9, 0) { Features::Specific } else { Features::Portable };
         Architecture { form, major, minor, features }
@@ -51,7 +52,7 @@ impl Architecture {
     /// no lower minor one, PTX on any that is not lower, what is specific to an architecture on it alone).
     pub fn runs_on(&self, (major, minor): (u32, u32)) -> bool {
         match (self.features, self.form) {
-            (_, Form::Soft) => (major, minor) == SOFT,
+            (_, Form::Soft) => (self.major, self.minor) == (major, minor),
             (Features::Specific, _) => (self.major, self.minor) == (major, minor),
             (Features::Family, _) | (Features::Portable, Form::Cubin) => self.major == major && self.minor <= minor,
             (Features::Portable, Form::Ptx) => (self.major, self.minor) <= (major, minor),
@@ -74,8 +75,10 @@ impl FromStr for Architecture {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Architecture> {
-        if text == "soft" {
-            return Ok(Architecture::of(SOFT));
+        match text {
+            "soft" => return Ok(Architecture::of(SOFT)),
+            "soft_90a" => return Ok(Architecture::of(SOFT_HOPPER)),
+            _ => {}
         }
         let parse = || {
             let (form, rest) = match (text.strip_prefix("sm_"), text.strip_prefix("compute_")) {
@@ -109,6 +112,7 @@ impl fmt::Display for Architecture {
         let form = match self.form {
             Form::Cubin => "sm",
             Form::Ptx => "compute",
+            Form::Soft if (self.major, self.minor) == SOFT_HOPPER => return f.write_str("soft_90a"),
             Form::Soft => return f.write_str("soft"),
         };
         let features = match self.features {
@@ -130,7 +134,7 @@ mod tests {
 
     #[test]
     fn names_come_back_and_others_are_refused() {
-        for name in ["sm_80", "sm_90a", "sm_100f", "sm_120", "compute_75", "compute_90a", "soft"] {
+        for name in ["sm_80", "sm_90a", "sm_100f", "sm_120", "compute_75", "compute_90a", "soft", "soft_90a"] {
             assert_eq!(arch(name).to_string(), name);
         }
         for name in ["", "cpu", "sm_", "sm_9", "sm_+90", "sm_9000", "sm90", "compute_x", "sm_90b"] {
@@ -153,6 +157,8 @@ mod tests {
             ("compute_90a", (10, 0), false),
             ("soft", (0, 0), true),
             ("soft", (9, 0), false),
+            ("soft", (0, 9), false),
+            ("soft_90a", (0, 9), true),
             ("compute_80", (0, 0), false),
         ];
         for (name, capability, runs) in cases {

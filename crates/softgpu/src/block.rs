@@ -56,6 +56,8 @@ struct Runner {
     current: usize,
     ready: VecDeque<usize>,
     at_barrier: Vec<usize>,
+    /// How often threads have looked for what they wait for since one last came from elsewhere.
+    pauses: u32,
     warps: Vec<Warp>,
     /// The block that runs.
     count: u32,
@@ -90,7 +92,10 @@ impl Drop for Owner {
 }
 
 /// What kernels call.
-pub static RUNTIME: Runtime = Runtime { next, barrier, exchange, set_condition: crate::world::set_condition };
+pub static RUNTIME: Runtime = Runtime { next, barrier, exchange, set_condition: crate::world::set_condition, pause };
+
+/// So often threads may look for what they wait for in a row, before nobody is taken to make it.
+const PAUSES: u32 = 1 << 24;
 
 unsafe extern "C" fn no_kernel(_: *mut *mut c_void) {}
 
@@ -152,6 +157,7 @@ impl Runner {
             current: 0,
             ready: VecDeque::new(),
             at_barrier: Vec::new(),
+            pauses: 0,
             warps: Vec::new(),
             count: 0,
             started: 0,
@@ -402,6 +408,23 @@ unsafe extern "C" fn barrier() {
             let runner = &mut *runner;
             runner.at_barrier.push(runner.current);
             runner.release_barrier();
+        }
+        leave(runner);
+    }
+}
+
+/// Lets the others go on, by whom what the thread waits for is made.
+unsafe extern "C" fn pause() {
+    let runner = RUNNER.get();
+    // SAFETY: as in `next`.
+    unsafe {
+        {
+            let runner = &mut *runner;
+            runner.pauses += 1;
+            runner.ready.push_back(runner.current);
+        }
+        if (*runner).pauses > PAUSES {
+            stop("a thread waits for ever".into());
         }
         leave(runner);
     }

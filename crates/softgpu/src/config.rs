@@ -7,7 +7,7 @@ use crate::status::Status;
 pub struct Config {
     /// `version=12080`: as `cuDriverGetVersion` gives it.
     pub version: i32,
-    /// `capability=90`: major and minor. 0.0 is no GPU's: code for the target `soft` is chosen by it.
+    /// `capability=90`: major and minor. 0.0 is no GPU's: code for the target `soft` is chosen by it; 0.9: for `soft_90a`.
     pub capability: (i32, i32),
     /// `memory=BYTES` of the device.
     pub memory: u64,

@@ -17,6 +17,7 @@ use crate::status::{
     NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, Outcome, Status, UNKNOWN, fail,
 };
 use crate::stream::{Event, Launch, Recorded, Side, Stream, Work};
+use crate::tensor_map::TensorMap;
 use crate::world::{CONTEXT, CURRENT, world};
 
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`'s limit on the newest devices, and what a launch may have without asking.
@@ -557,10 +558,20 @@ functions! {
     }
 
     plain fn cuTensorMapEncodeTiled(
-        _map: *mut u64, _kind: c_int, _rank: c_uint, _start: u64, _sizes: *const u64, _strides: *const u64, _tile: *const c_uint,
-        _apart: *const c_uint, _interleave: c_int, _swizzle: c_int, _promotion: c_int, _fill: c_int
+        map: *mut TensorMap, kind: c_int, rank: c_uint, start: u64, sizes: *const u64, strides: *const u64, tile: *const c_uint,
+        apart: *const c_uint, interleave: c_int, swizzle: c_int, _promotion: c_int, fill: c_int
     ) {
-        fail(NOT_SUPPORTED, "there is no copy engine that takes tensor maps")
+        // SAFETY: the caller's lists, as long as the rank says.
+        let encoded = unsafe {
+            let rank = rank as usize;
+            let tile = std::slice::from_raw_parts(tile, rank);
+            let neighbours = std::slice::from_raw_parts(apart, rank).iter().all(|step| *step == 1);
+            if !neighbours || (interleave, swizzle, fill) != (0, 3, 0) {
+                return fail(NOT_SUPPORTED, "a tensor map of another kind than elements side by side, in the 128-byte swizzle");
+            }
+            TensorMap::new(kind, start, slice(sizes, rank), slice(strides, rank.saturating_sub(1)), tile)?
+        };
+        give(map, encoded)
     }
 
     context fn cuFuncSetAttribute(function: Handle, attribute: c_int, value: c_int) {

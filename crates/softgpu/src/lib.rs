@@ -46,4 +46,5 @@ mod params;
 mod sanitizer;
 mod status;
 mod stream;
+mod tensor_map;
 mod world;

@@ -10,7 +10,7 @@ use crate::block::Shape;
 use crate::status::{INVALID_IMAGE, NOT_FOUND, Outcome, fail};
 
 /// The version of what modules and softgpu know of each other (`SoftModule` in `soft.cuh`).
-const VERSION: c_uint = 1;
+const VERSION: c_uint = 2;
 /// Of a parameter's number: a pointer.
 const POINTER: u16 = 0x100;
 
@@ -38,6 +38,7 @@ pub struct Runtime {
     pub barrier: unsafe extern "C" fn(),
     pub exchange: unsafe extern "C" fn(u32, *const c_void, u32) -> *const u8,
     pub set_condition: unsafe extern "C" fn(u64, u32),
+    pub pause: unsafe extern "C" fn(),
 }
 
 /// `SoftKernel`

@@ -12,6 +12,8 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 #define __restrict__
+#define __grid_constant__
+#define __cluster_dims__(...)
 // One block of a module runs at a time, so that what it shares can be static. Together in a section, for softgpu to poison it before each.
 #define __shared__ static __attribute__((section("soft_shared")))
 #define DYNAMIC_SHARED(name) unsigned char *name = static_cast<unsigned char *>(soft_module.dynamic)
@@ -30,6 +32,8 @@ struct SoftRuntime {
   // Gives `bytes` (64 at most) to the lanes of `mask`, waits for theirs, and returns all: a lane each 64 bytes.
   const unsigned char *(*exchange)(unsigned mask, const void *value, unsigned bytes);
   void (*set_condition)(unsigned long long condition, unsigned value);
+  // Lets other threads go on, while this one looks for something that they make.
+  void (*pause)();
 };
 
 struct SoftKernel {
@@ -282,6 +286,111 @@ inline void host_load_matrices(unsigned (&r)[4], const void *row, bool transpose
   __syncwarp();
 }
 
+// ---- Hopper: warpgroups, barriers, the copy engine --------------------------------------------------------------------------------
+
+// Places in shared memory as descriptors hold them: from the start of the dynamic one.
+inline unsigned host_shared_place(const void *p) {
+  return (unsigned)(static_cast<const unsigned char *>(p) - static_cast<const unsigned char *>(soft_module.dynamic));
+}
+// The 128-byte swizzle: chunks of 16 bytes change places within a line of 128 by the line's number.
+inline unsigned soft_swizzled(unsigned place) { return place ^ (place >> 7 & 7) << 4; }
+template <float (*ELEMENT)(unsigned)> inline float soft_shared_element(unsigned place) {
+  unsigned short bits;
+  __builtin_memcpy(&bits, static_cast<const unsigned char *>(soft_module.dynamic) + soft_swizzled(place), 2);
+  return ELEMENT(bits);
+}
+// An element of an operand as its descriptor says: `row` along the 64 rows or the columns of the product, `k` of 16 along the depth.
+template <float (*ELEMENT)(unsigned)> inline float soft_operand(unsigned long long descriptor, bool turned, unsigned row, unsigned k) {
+  unsigned start = (unsigned)(descriptor & 0x3fff) << 4, apart = (unsigned)(descriptor >> 16 & 0x3fff) << 4, eight = (unsigned)(descriptor >> 32 & 0x3fff) << 4;
+  return soft_shared_element<ELEMENT>(turned ? start + row / 64 * apart + k / 8 * eight + k % 8 * 128 + row % 64 * 2
+                                             : start + row / 8 * eight + row % 8 * 128 + k * 2);
+}
+// What a thread has of 64 x (8 COUNT): in each eight columns, two neighbours in row `group` of its warp's 16, and two in row `group + 8`.
+template <float (*ELEMENT)(unsigned), int COUNT, class Left>
+inline void soft_warpgroup(float (&c)[COUNT][4], bool add, unsigned long long b, bool turned, Left left) {
+  unsigned lane = soft_lane();
+  for (unsigned e = 0; e < 4; ++e) {
+    float x[16];
+    for (unsigned k = 0; k < 16; ++k) x[k] = left(lane / 4 + e / 2 * 8, k);
+    for (unsigned j = 0; j < COUNT; ++j) {
+      float sum = add ? c[j][e] : 0.0f;
+      for (unsigned k = 0; k < 16; ++k) sum += x[k] * soft_operand<ELEMENT>(b, turned, 8 * j + 2 * (lane % 4) + e % 2, k);
+      c[j][e] = sum;
+    }
+  }
+}
+template <float (*ELEMENT)(unsigned), int COUNT>
+inline void host_multiply(float (&c)[COUNT][4], unsigned long long a, unsigned long long b, bool add, bool turned) {
+  unsigned first = threadIdx.x / 32 % 4 * 16;
+  soft_warpgroup<ELEMENT>(c, add, b, turned, [=](unsigned row, unsigned k) { return soft_operand<ELEMENT>(a, false, first + row, k); });
+}
+// The same with the left operand in registers, as `mma` takes it, and the right one turned.
+template <float (*ELEMENT)(unsigned), int COUNT>
+inline void host_multiply_held(float (&c)[COUNT][4], const unsigned (&a)[4], unsigned long long b) {
+  struct Held { unsigned word[4]; } mine = {{a[0], a[1], a[2], a[3]}};
+  auto all = soft_exchange(0xffffffffu, mine);
+  const unsigned char *lanes = all.start;
+  soft_warpgroup<ELEMENT>(c, true, b, true, [=](unsigned row, unsigned k) {
+    const Held &held = *reinterpret_cast<const Held *>(lanes + 64 * (row % 8 * 4 + k % 8 / 2));
+    return ELEMENT(held.word[row / 8 + k / 8 * 2] >> (k % 2 * 16) & 0xffff);
+  });
+  // Nobody gives anything else before all have read.
+  __syncwarp();
+}
+
+template <int COUNT> void host_multiply_f16(float (&c)[COUNT][4], unsigned long long a, unsigned long long b, bool add, bool turned) { host_multiply<soft_float16>(c, a, b, add, turned); }
+template <int COUNT> void host_multiply_bf16(float (&c)[COUNT][4], unsigned long long a, unsigned long long b, bool add, bool turned) { host_multiply<soft_bfloat16>(c, a, b, add, turned); }
+template <int COUNT> void host_multiply_held_f16(float (&c)[COUNT][4], const unsigned (&a)[4], unsigned long long b) { host_multiply_held<soft_float16>(c, a, b); }
+template <int COUNT> void host_multiply_held_bf16(float (&c)[COUNT][4], const unsigned (&a)[4], unsigned long long b) { host_multiply_held<soft_bfloat16>(c, a, b); }
+
+// `rest`: twice the bytes that are still to come, plus the phase.
+struct SoftBarrier { short pending, arrivals; int rest; };
+inline void soft_end_phase(SoftBarrier *barrier) {
+  if (barrier->pending != 0 || barrier->rest >> 1 != 0) return;
+  barrier->pending = barrier->arrivals;
+  barrier->rest ^= 1;
+}
+inline void host_init_barrier(void *p, int arrivals) { *static_cast<SoftBarrier *>(p) = {(short)arrivals, (short)arrivals, 0}; }
+inline void host_arrive(void *p, int bytes) {
+  auto barrier = static_cast<SoftBarrier *>(p);
+  barrier->rest += 2 * bytes;
+  --barrier->pending;
+  soft_end_phase(barrier);
+}
+inline void host_await_phase(void *p, int parity) {
+  while ((static_cast<volatile SoftBarrier *>(p)->rest & 1) == parity) soft_module.runtime->pause();
+}
+
+struct SoftTensorMap {
+  const unsigned char *start;
+  unsigned long long sizes[5], strides[4];
+  unsigned tile[5], rank, width;
+};
+// Brings the tile from the coordinates `at` on; what lies outside is zero.
+inline void host_copy_tile(void *to, const void *map_, void *barrier_, const int (&at)[5]) {
+  auto map = static_cast<const SoftTensorMap *>(map_);
+  unsigned count = 1, first = host_shared_place(to), i[5];
+  for (unsigned d = 0; d < map->rank; ++d) count *= map->tile[d];
+  for (unsigned n = 0; n < count; ++n) {
+    unsigned rest = n;
+    const unsigned char *from = map->start;
+    bool there = true;
+    for (unsigned d = 0; d < map->rank; ++d) {
+      i[d] = rest % map->tile[d];
+      rest /= map->tile[d];
+      long long place = (long long)at[d] + i[d];
+      there = there && place >= 0 && (unsigned long long)place < map->sizes[d];
+      from += place * (long long)(d == 0 ? map->width : map->strides[d - 1]);
+    }
+    unsigned char *place = static_cast<unsigned char *>(soft_module.dynamic) + soft_swizzled(first + n * map->width);
+    if (there) __builtin_memcpy(place, from, map->width);
+    else __builtin_memset(place, 0, map->width);
+  }
+  auto barrier = static_cast<SoftBarrier *>(barrier_);
+  barrier->rest -= 2 * (int)(count * map->width);
+  soft_end_phase(barrier);
+}
+
 // ---- The module's table ----------------------------------------------------------------------------------------------------
 
 template <class T> struct SoftParameter { static const unsigned short value = sizeof(T); };
@@ -302,5 +411,5 @@ template <class... P> SoftSignature<P...> soft_signature(void (*)(P...));
   __attribute__((weak, visibility("hidden"))) extern unsigned char __start_soft_shared[], __stop_soft_shared[];   \
   static const SoftKernel soft_kernels[] = {__VA_ARGS__};                                                         \
   SoftIndices soft_indices;                                                                                       \
-  SoftModule soft_module = {1, sizeof soft_kernels / sizeof *soft_kernels, soft_kernels, &soft_indices,           \
+  SoftModule soft_module = {2, sizeof soft_kernels / sizeof *soft_kernels, soft_kernels, &soft_indices,           \
                             __start_soft_shared, __stop_soft_shared, nullptr, nullptr};

@@ -6,6 +6,7 @@ struct alignas(64) TensorMap {
 
 // ---- Barriers in shared memory ---------------------------------------------------------------------------------------------
 
+#ifdef __CUDA_ARCH__
 DEVICE uint32 shared_address(const void *p) { return (uint32)__cvta_generic_to_shared(p); }
 // A phase ends when so many have arrived, and all bytes that they expect are there.
 DEVICE void init_barrier(uint64 *barrier, int arrivals) {
@@ -26,6 +27,13 @@ DEVICE void await_phase(uint64 *barrier, int parity) {
     asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
+#else
+DEVICE void init_barrier(uint64 *barrier, int arrivals) { host_init_barrier(barrier, arrivals); }
+DEVICE void show_barriers() {}
+DEVICE void arrive(uint64 *barrier) { host_arrive(barrier, 0); }
+DEVICE void arrive_expecting(uint64 *barrier, int bytes) { host_arrive(barrier, bytes); }
+DEVICE void await_phase(uint64 *barrier, int parity) { host_await_phase(barrier, parity); }
+#endif
 
 // ---- Operands --------------------------------------------------------------------------------------------------------------
 
@@ -45,6 +53,7 @@ template <class T, int LEADING, bool TURNED_> struct Mapped {
   }
   // The copy engine counts the innermost dimension first.
   DEVICE void begin_block(T *to, uint64 *barrier, int row, int k) const {
+#ifdef __CUDA_ARCH__
 #define BULK(DIMS, PLACES, ...)                                                                                        \
   asm volatile("cp.async.bulk.tensor." DIMS ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {" PLACES "}], [%2];" \
                : : "r"(shared_address(to)), "l"(map), "r"(shared_address(barrier)), __VA_ARGS__ : "memory")
@@ -53,6 +62,11 @@ template <class T, int LEADING, bool TURNED_> struct Mapped {
     if constexpr (LEADING == 2) BULK("4d", "%3, %4, %5, %6", "r"(k), "r"(row), "r"(at[0]), "r"(at[1]));
     if constexpr (LEADING == 3) BULK("5d", "%3, %4, %5, %6, %7", "r"(k), "r"(row), "r"(at[0]), "r"(at[1]), "r"(at[2]));
 #undef BULK
+#else
+    int all[5] = {k, row};
+    for (int d = 0; d < LEADING; ++d) all[2 + d] = at[d];
+    host_copy_tile(to, map, barrier, all);
+#endif
   }
 };
 

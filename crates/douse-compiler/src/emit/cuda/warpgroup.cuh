@@ -3,9 +3,14 @@
 
 // What says where an operand begins in shared memory; `apart` is the distance of blocks of 64 columns, in bytes, where rows are adjacent.
 DEVICE uint64 operand_at(const void *tile, int apart) {
+#ifdef __CUDA_ARCH__
   uint64 at = (uint64)__cvta_generic_to_shared(tile);
+#else
+  uint64 at = host_shared_place(tile);
+#endif
   return (at & 0x3ffff) >> 4 | (uint64)(apart >> 4) << 16 | (uint64)(1024 >> 4) << 32 | (uint64)1 << 62;
 }
+#ifdef __CUDA_ARCH__
 // Makes what the thread wrote to shared memory visible to the tensor cores.
 DEVICE void show_shared() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 DEVICE void begin_multiply() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
@@ -19,6 +24,14 @@ template <int N> DEVICE void hold_results(float (&c)[N][4]) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c[j][e]) : : "memory");
 }
+#else
+DEVICE void show_shared() {}
+DEVICE void begin_multiply() {}
+DEVICE void end_multiply() {}
+// There, a warp's lanes go on together.
+template <int PENDING> DEVICE void await_multiply() { __syncwarp(); }
+template <int N> DEVICE void hold_results(float (&)[N][4]) {}
+#endif
 
 #define RESULTS_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -53,31 +66,35 @@ template <int N> DEVICE void hold_results(float (&c)[N][4]) {
 
 // c += (or, without `add`, =) the product of 64 x 16 and 16 x 128 (or 64). A's rows lie along the depth, and B's, or, `multiply_turned`, B's columns
 // are adjacent. A warp has 16 rows, as `mma` deals them.
+#ifdef __CUDA_ARCH__
 #define MULTIPLY_SHARED(FUNCTION, TURNED, T, NAME, N, COUNT, A, B, ADD)                                                \
   DEVICE void FUNCTION(float (&c)[COUNT / 4][4], uint64 a, uint64 b, bool add, T) {                                    \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" RESULTS_##COUNT \
-                 "}, " A ", " B ", p, 1, 1, 0, " TURNED ";\n}"                                                         \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k16.f32." #NAME "." #NAME " {" RESULTS_##COUNT \
+                 "}, " A ", " B ", p, 1, 1, 0, " #TURNED ";\n}"                                                        \
                  : HELD_##COUNT(c) : "l"(a), "l"(b), "r"((int)add));                                                   \
   }
-#define MULTIPLY_BOTH(T, NAME)                                                                                         \
-  MULTIPLY_SHARED(multiply, "0", T, NAME, "128", 64, "%64", "%65", "%66")                                              \
-  MULTIPLY_SHARED(multiply, "0", T, NAME, "64", 32, "%32", "%33", "%34")                                               \
-  MULTIPLY_SHARED(multiply_turned, "1", T, NAME, "128", 64, "%64", "%65", "%66")                                       \
-  MULTIPLY_SHARED(multiply_turned, "1", T, NAME, "64", 32, "%32", "%33", "%34")
-MULTIPLY_BOTH(float16, "f16")
-MULTIPLY_BOTH(bfloat16, "bf16")
-
 // c += the product of 64 x 16 in registers and 16 x 128 (or 64) whose columns are adjacent.
-#define MULTIPLY_HELD(T, NAME, SIZE, N, COUNT, A0, A1, A2, A3, B)                                                      \
+#define MULTIPLY_HELD(T, NAME, N, COUNT, A0, A1, A2, A3, B)                                                            \
   DEVICE void multiply(float (&c)[COUNT / 4][4], const uint32 (&a)[4], uint64 b, T) {                                  \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" RESULTS_##COUNT                   \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." #NAME "." #NAME " {" RESULTS_##COUNT                 \
                  "}, {" A0 "," A1 "," A2 "," A3 "}, " B ", 1, 1, 1, 1;"                                                \
                  : HELD_##COUNT(c) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                              \
   }
-MULTIPLY_HELD(float16, "f16", 128, "128", 64, "%64", "%65", "%66", "%67", "%68")
-MULTIPLY_HELD(bfloat16, "bf16", 128, "128", 64, "%64", "%65", "%66", "%67", "%68")
-MULTIPLY_HELD(float16, "f16", 64, "64", 32, "%32", "%33", "%34", "%35", "%36")
-MULTIPLY_HELD(bfloat16, "bf16", 64, "64", 32, "%32", "%33", "%34", "%35", "%36")
+#else
+#define MULTIPLY_SHARED(FUNCTION, TURNED, T, NAME, N, COUNT, A, B, ADD)                                                \
+  DEVICE void FUNCTION(float (&c)[COUNT / 4][4], uint64 a, uint64 b, bool add, T) { host_multiply_##NAME(c, a, b, add, TURNED); }
+#define MULTIPLY_HELD(T, NAME, N, COUNT, A0, A1, A2, A3, B)                                                            \
+  DEVICE void multiply(float (&c)[COUNT / 4][4], const uint32 (&a)[4], uint64 b, T) { host_multiply_held_##NAME(c, a, b); }
+#endif
+#define MULTIPLY(T, NAME)                                                                                              \
+  MULTIPLY_SHARED(multiply, 0, T, NAME, "128", 64, "%64", "%65", "%66")                                                \
+  MULTIPLY_SHARED(multiply, 0, T, NAME, "64", 32, "%32", "%33", "%34")                                                 \
+  MULTIPLY_SHARED(multiply_turned, 1, T, NAME, "128", 64, "%64", "%65", "%66")                                         \
+  MULTIPLY_SHARED(multiply_turned, 1, T, NAME, "64", 32, "%32", "%33", "%34")                                          \
+  MULTIPLY_HELD(T, NAME, "128", 64, "%64", "%65", "%66", "%67", "%68")                                                 \
+  MULTIPLY_HELD(T, NAME, "64", 32, "%32", "%33", "%34", "%35", "%36")
+MULTIPLY(float16, f16)
+MULTIPLY(bfloat16, bf16)
 
 // The product of `mma_product` by warpgroups, each with 64 rows of a tile of 64 GROUPS x COLUMNS. Both operands' rows lie along the depth. The next
 // STAGES - 2 stages are on their way while one is multiplied and the one before may still be.

@@ -80,7 +80,7 @@ impl<'a> Writer<'a> {
         modules: &'a mut Modules,
     ) -> Writer<'a> {
         let indexer = Indexer { ranges: ranges.clone() };
-        let (shared_limit, warpgroups) = (shared_limit(arch), arch == "sm_90a");
+        let (shared_limit, warpgroups) = (shared_limit(arch), matches!(arch, "sm_90a" | "soft_90a"));
         let clusters = matches!(arch, "sm_90" | "sm_90a");
         Writer {
             plan,
@@ -101,7 +101,7 @@ impl<'a> Writer<'a> {
         self.shared_limit
     }
 
-    /// Whether warpgroups multiply: on Hopper's `sm_90a` alone.
+    /// Whether warpgroups multiply: on Hopper's `sm_90a` alone (and where softgpu has its instructions).
     pub fn warpgroups(&self) -> bool {
         self.warpgroups
     }
@@ -247,11 +247,12 @@ impl<'a> Writer<'a> {
 
 /// CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". PTX runs on every architecture, so it gets the least.
 fn shared_limit(arch: &str) -> i64 {
-    let kilobytes = match arch.strip_prefix("sm_").map(|rest| rest.trim_end_matches(['a', 'f'])) {
-        Some("80" | "87") => 163,
-        Some("90" | "100" | "101" | "103" | "110") => 227,
-        _ => 99,
-    };
+    let kilobytes =
+        match arch.strip_prefix("sm_").or(arch.strip_prefix("soft_")).map(|rest| rest.trim_end_matches(['a', 'f'])) {
+            Some("80" | "87") => 163,
+            Some("90" | "100" | "101" | "103" | "110") => 227,
+            _ => 99,
+        };
     kilobytes * 1024
 }
 

@@ -157,7 +157,8 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     let parts_grid = [grid, count.clone(), Expr::int(1)];
     let sum_grid = [(&all_rows * &fours).ceil_div(&Expr::int(THREADS)), Expr::int(1), Expr::int(1)];
     let parts = writer.add(draft(name, arguments, body, parts_grid, threads, shared, true, 1))?;
-    let sum = writer.add(draft("sum_slices", put.arguments(), sum, sum_grid, THREADS as u32, 0, true, 1))?;
+    let sum = draft("sum_slices", put.arguments(), sum, sum_grid, THREADS as u32, 0, true, 1);
+    let sum = writer.add(Draft { maps: vec![], together: 0, ..sum })?;
     let bytes = &(&(&count * &all_rows) * &columns) * dtype_size(register);
     Ok(LibraryLaunches { launches: vec![parts, sum], scratch: bytes, count: None })
 }
