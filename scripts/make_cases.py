@@ -283,6 +283,34 @@ def wide_products():
     return WideProducts(), [(torch.randn(36, 32), torch.randn(32, 40)) for _ in range(2)]
 
 
+class TileProducts(nn.Module):
+    """Products of halves that lie as the copy engine of Hopper takes them: operands by rows and by columns, in batches, broadcast, of many stages of
+    depth, cut off at every side; and convolutions by single points."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(32, 24).bfloat16()
+        self.points = nn.Conv2d(16, 24, 1).half().to(memory_format=torch.channels_last)
+
+    def forward(self, x, deep, shared, heads, image):
+        rows = F.gelu(self.linear(x))
+        columns = deep @ shared
+        scores = heads @ heads[:1].transpose(-1, -2)
+        return rows, columns, scores, scores @ heads, F.relu(self.points(image))
+
+
+@case(**ROWS)
+def tile_products():
+    call = lambda n: (
+        torch.randn(n, 32).bfloat16(),
+        torch.randn(18, 136).half(),
+        torch.randn(136, 24).half(),
+        torch.randn(2, 2, 24, 24).bfloat16(),
+        torch.randn(2, 16, 3, 5).half().contiguous(memory_format=torch.channels_last),
+    )
+    return TileProducts(), [call(n) for n in (66, 3)]
+
+
 class KeyValueCache(nn.Module):
     def __init__(self):
         super().__init__()
