@@ -62,7 +62,7 @@ impl Device {
         }
         // The engine knows no empty dimension; nothing asks for any of it.
         let sizes: Vec<u64> = sizes.iter().map(|size| if empty { 1 } else { *size }).collect();
-        let bytes: Vec<u64> = strides.iter().map(|stride| stride * width).collect();
+        let bytes: Vec<u64> = strides.iter().map(|stride| stride.saturating_mul(width)).collect();
         let kind = match dtype {
             DType::F16 => 6,
             DType::BF16 => 9,
