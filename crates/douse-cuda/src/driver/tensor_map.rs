@@ -20,6 +20,8 @@ const NOT_INTERLEAVED: c_int = 0;
 const SWIZZLED: c_int = 3;
 const PROMOTED: c_int = 3;
 const ZEROS: c_int = 0;
+/// What starts and strides are multiples of, in bytes.
+const ALIGNMENT: u64 = 16;
 /// The most dimensions that the engine knows.
 const MOST: usize = 5;
 
@@ -62,7 +64,8 @@ impl Device {
         }
         // The engine knows no empty dimension; nothing asks for any of it.
         let sizes: Vec<u64> = sizes.iter().map(|size| if empty { 1 } else { *size }).collect();
-        let bytes: Vec<u64> = strides.iter().map(|stride| stride.saturating_mul(width)).collect();
+        let bytes: Vec<u64> =
+            strides.iter().map(|stride| if empty { ALIGNMENT } else { stride.saturating_mul(width) }).collect();
         let kind = match dtype {
             DType::F16 => 6,
             DType::BF16 => 9,
