@@ -1,8 +1,9 @@
 //! Code of a method for a CUDA architecture: how each kernel and library step of its plan is launched.
 //!
-//! A launch passes, in this order: each of its [tensor maps](TensorMap), of 128 bytes; a device pointer for each buffer; each symbol's value as a signed 64-bit integer; if the launch says
-//! so, a pointer to the step's scratch memory, to the call's [error flag](Launch::flag) (once, if it raises it or looks at it), and to its [random state](Launch::random).
-//! A launch whose grid has an empty dimension is left out: it has nothing to do.
+//! A launch passes, in this order: each of its [tensor maps](TensorMap), of 128 bytes; a device pointer for each buffer; each symbol's value as
+//! a signed 64-bit integer; if the launch says so, a pointer to the step's scratch memory, to the call's [error flag](Launch::flag) (once, if
+//! it raises it or looks at it), and to its [random state](Launch::random). A launch whose grid has an empty dimension is left out: it has
+//! nothing to do.
 
 use douse_core::sym::Expr;
 use serde::{Deserialize, Serialize};

@@ -23,8 +23,8 @@
 //! - With AddressSanitizer ([`sanitizer`]), accesses beside a thread's own arrays, too.
 //!
 //! # Hopper
-//! With the option `capability=9`, code is made for the target `soft_90a`: warpgroups that multiply what lies in shared memory, barriers in shared memory, and the copy
-//! engine ([`tensor_map`]), each done at once where it is asked for. Clusters of blocks are not there.
+//! With the option `capability=9`, code is made for the target `soft_90a`: warpgroups that multiply what lies in shared memory, barriers in shared
+//! memory, and the copy engine ([`tensor_map`]), each done at once where it is asked for. Clusters of blocks are not there.
 //!
 //! # Products
 //! The library is a `libcublasLt.so` too ([`blas`]), for tests of what uses one where it is installed.

@@ -338,10 +338,16 @@ inline void host_multiply_held(float (&c)[COUNT][4], const unsigned (&a)[4], uns
   __syncwarp();
 }
 
-template <int COUNT> void host_multiply_f16(float (&c)[COUNT][4], unsigned long long a, unsigned long long b, bool add, bool turned) { host_multiply<soft_float16>(c, a, b, add, turned); }
-template <int COUNT> void host_multiply_bf16(float (&c)[COUNT][4], unsigned long long a, unsigned long long b, bool add, bool turned) { host_multiply<soft_bfloat16>(c, a, b, add, turned); }
-template <int COUNT> void host_multiply_held_f16(float (&c)[COUNT][4], const unsigned (&a)[4], unsigned long long b) { host_multiply_held<soft_float16>(c, a, b); }
-template <int COUNT> void host_multiply_held_bf16(float (&c)[COUNT][4], const unsigned (&a)[4], unsigned long long b) { host_multiply_held<soft_bfloat16>(c, a, b); }
+#define SOFT_MULTIPLY(NAME, ELEMENT)                                                                                              \
+  template <int COUNT>                                                                                                          \
+  void host_multiply_##NAME(float (&c)[COUNT][4], unsigned long long a, unsigned long long b, bool add, bool turned) {          \
+    host_multiply<ELEMENT>(c, a, b, add, turned);                                                                               \
+  }                                                                                                                             \
+  template <int COUNT> void host_multiply_held_##NAME(float (&c)[COUNT][4], const unsigned (&a)[4], unsigned long long b) {     \
+    host_multiply_held<ELEMENT>(c, a, b);                                                                                       \
+  }
+SOFT_MULTIPLY(f16, soft_float16)
+SOFT_MULTIPLY(bf16, soft_bfloat16)
 
 // `rest`: twice the bytes that are still to come, plus the phase.
 struct SoftBarrier { short pending, arrivals; int rest; };
