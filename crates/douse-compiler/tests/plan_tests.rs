@@ -139,6 +139,7 @@ output "y" tensor %10 bfloat16 strides [3, 1]
     let text = plan.kernels[*kernel as usize].to_string();
     // In the dimensions of the product, not of what is computed from it.
     assert!(text.contains("outer [6, 5]") && text.contains("a2[5*i0 + i1]"), "{text}");
+    assert_eq!(plan.kernels[1].comment, ["apart from a kernel: one of them is a product's epilogue"]);
 }
 
 /// The next product reads the rows of the value before the reshape where they are.

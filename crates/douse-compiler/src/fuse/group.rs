@@ -14,6 +14,30 @@ pub struct Group {
     pub maps: Vec<Vec<usize>>,
     /// The result of the product at whose points it is computed.
     pub product: Option<Value>,
+    /// Why its first member is not in the group that it reads from, and that group's last member's result.
+    pub apart: Option<(Apart, Value)>,
+}
+
+/// Why a member is not in a group that it reads from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apart {
+    /// It reads something else that is made after the group.
+    Later,
+    /// One of them is a product's epilogue.
+    Epilogue,
+    /// It goes through the points in another way, or the group is large.
+    Loops,
+}
+
+impl Apart {
+    /// In words, after "apart from X: ".
+    pub fn reason(self) -> &'static str {
+        match self {
+            Apart::Later => "it reads what is made after that",
+            Apart::Epilogue => "one of them is a product's epilogue",
+            Apart::Loops => "its loops are others, or there would be too much in one kernel",
+        }
+    }
 }
 
 /// How a member joins a group: the outer loops that stay, and the member's loop of each.
@@ -34,7 +58,7 @@ impl Group {
     pub fn new(member: Member, product: Option<Value>) -> Group {
         let map: Vec<usize> = (0..member.loops.len()).filter(|l| !member.inner[*l]).collect();
         let outer = map.iter().map(|l| member.loops[*l].clone()).collect();
-        Group { outer, members: vec![member], maps: vec![map], product }
+        Group { outer, members: vec![member], maps: vec![map], product, apart: None }
     }
 
     pub fn defines(&self, value: Value) -> Option<usize> {

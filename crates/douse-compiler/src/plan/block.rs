@@ -11,7 +11,7 @@ use douse_program::plan::{BufferKind, Predicate, Step, SymbolSource};
 use super::Planner;
 use crate::fuse::fate::Fate;
 use crate::fuse::finish::finish;
-use crate::fuse::group::Group;
+use crate::fuse::group::{Apart, Group};
 use crate::fuse::layout::row_major;
 use crate::fuse::member::{Member, loops_over, member};
 
@@ -108,21 +108,28 @@ impl Planner<'_> {
         let values = member.values.clone();
         let product = values.first().and_then(|v| self.fates.product(*v));
         let last = member.reads().filter_map(|(v, _)| made.values.get(&v).copied()).max();
+        let mut apart = None;
         if let (Some(at), true) = (last, self.fuse) {
             if let Some(Item::Group(group)) = items.get_mut(at) {
                 let before = |item: Option<&usize>| item.is_none_or(|i| *i < at);
                 let early = member.reads().all(|(v, _)| group.defines(v).is_some() || before(made.values.get(&v)))
                     && member.symbols().iter().all(|s| before(made.symbols.get(s)));
                 // An epilogue is nothing but that.
-                let early = early && group.product == product;
-                if let (true, Some(fit)) = (early, group.fit(&member, &self.ranges)) {
-                    group.join(member, fit);
-                    made.values.extend(values.iter().map(|v| (*v, at)));
-                    return;
-                }
+                let reason = match (early, group.product == product, group.fit(&member, &self.ranges)) {
+                    (true, true, Some(fit)) => {
+                        group.join(member, fit);
+                        made.values.extend(values.iter().map(|v| (*v, at)));
+                        return;
+                    }
+                    (false, ..) => Apart::Later,
+                    (_, false, _) => Apart::Epilogue,
+                    (.., None) => Apart::Loops,
+                };
+                let result = group.members.last().and_then(|member| member.values.last());
+                apart = result.map(|result| (reason, *result));
             }
         }
-        items.push(Item::Group(Box::new(Group::new(member, product))));
+        items.push(Item::Group(Box::new(Group { apart, ..Group::new(member, product) })));
         made.values.extend(values.iter().map(|v| (*v, items.len() - 1)));
     }
 
@@ -164,7 +171,14 @@ impl Planner<'_> {
                     }
                     let args = finished.params.iter().map(|v| self.buffer(*v)).collect();
                     let origins: Vec<_> = group.members.iter().flat_map(|m| m.origins.iter().copied()).collect();
-                    steps.push(self.add_kernel(finished.kernel, args, &origins, ""));
+                    let step = self.add_kernel(finished.kernel, args, &origins, "");
+                    if let (Some((reason, result)), Some(kernel)) = (group.apart, self.kernels.last_mut()) {
+                        let by = self.definitions[result.0 as usize].map(|node| self.module.graph.node(node).origin);
+                        let name =
+                            by.and_then(|origin| self.module.origin(origin)).map_or("a kernel", |origin| &origin.node);
+                        kernel.comment.push(format!("apart from {name}: {}", reason.reason()));
+                    }
+                    steps.push(step);
                 }
             }
         }
