@@ -210,6 +210,30 @@ output "z" tensor %4 float32 strides [1]
     assert_eq!(wide.count(), 0);
 }
 
+/// Rows in another order: together, a thread would take a column, and not its neighbours.
+#[test]
+fn many_points_in_two_orders_are_two_kernels() {
+    let flipped = |rows: usize| {
+        planned(&format!(
+            r#"method "m"
+input 0 "x" float32[{rows}, 128] strides [128, 1]
+body
+  %0: float32[{rows}, 128] = input 0
+  %1: float32[{rows}, 128] = exp %0
+  %2: float32[{rows}, 128] = move %1 map [{last} - i0, i1]
+end
+output "y" tensor %1 float32 strides [128, 1]
+output "z" tensor %2 float32 strides [128, 1]
+"#,
+            last = rows - 1
+        ))
+    };
+    assert_eq!(flipped(8).kernels.len(), 1);
+    let kernels = flipped(1024).kernels;
+    assert_eq!(kernels.len(), 2);
+    assert!(kernels[1].comment.iter().any(|line| line.contains("its loops are others")), "{:?}", kernels[1].comment);
+}
+
 #[test]
 fn a_product_that_something_else_reads_has_no_epilogue() {
     let plan = planned(

@@ -53,6 +53,8 @@ const INSTRUCTIONS: usize = 600;
 /// What may run in a single outer point, and how many points there must be for more.
 const SERIAL: i64 = 32_768;
 const POINTS: i64 = 4;
+/// So few points cost less than a launch, whatever their order.
+const FEW: i64 = 16_384;
 
 impl Group {
     pub fn new(member: Member, product: Option<Value>) -> Group {
@@ -93,6 +95,12 @@ impl Group {
         let dropped = keep.len() < self.outer.len();
         let points = |m: &Member| matches!(m.kind, Kind::Point { .. });
         if dropped && !self.members.iter().all(points) {
+            return None;
+        }
+        // Point by point, each had better go its own way: together, one would take the points of few threads, and not side by side.
+        let all = |m: &Member| Expr::product(&m.loops);
+        let few = |m: &Member| ranges.max(&all(m)).is_some_and(|most| most <= FEW);
+        if dropped && points(member) && !(few(member) && self.members.iter().all(few)) {
             return None;
         }
         let rest = (0..member.loops.len()).filter(|l| !map.contains(l));
