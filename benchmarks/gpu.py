@@ -1,12 +1,13 @@
 """Times Douse and eager PyTorch on a GPU, on the same exported programs, in one run.
 
-    python benchmarks/gpu.py [--douse target/release/douse] [--resident] [--kernels] [--products cublaslt] [NAME ...]     # needs torch and torchvision with CUDA
+    python benchmarks/gpu.py [--douse target/release/douse] [--resident] [--kernels] [--no-calls] [--products cublaslt] [NAME ...]     # needs torch and torchvision with CUDA
 
 For each workload of workloads.py: exports it, checks that Douse's answer is PyTorch's, with and without CUDA graphs, then prints the median milliseconds of
 a call: PyTorch's eagerly and replayed from a graph, Douse's likewise, and how long the host works on Douse's. All include the copies of inputs to the
 device and of outputs to the host; --resident adds a line without them: inputs are on the device, outputs stay there, and a call ends when the device is done. With
 --kernels also the time that one call's kernels take on the device, for both (Nsight Compute's `gpu__time_duration`, PyTorch's profiler), what that is of the
-floor (the least bytes over the measured copy bandwidth), and the kernels that take longest.
+floor (the least bytes over the measured copy bandwidth), and the kernels that take longest; --no-calls leaves the times of whole calls out, which are mostly copies
+where tensors are large.
 """
 import argparse
 import collections
@@ -139,6 +140,7 @@ def main():
     parser.add_argument("names", nargs="*", default=NAMES)
     parser.add_argument("--douse", default=str(ROOT / "target/release/douse"))
     parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--no-calls", action="store_true")
     parser.add_argument("--resident", action="store_true")
     parser.add_argument("--products", default="own", help="who does Douse's products: own, or cublaslt")
     parser.add_argument("--calls", type=int, default=50)
@@ -166,7 +168,9 @@ def main():
             got = next(iter(load_file(outputs).values())).double()
             differences.append(f"{(got - wanted).abs().max():.3g}")
         else:
-            for resident in [False, True][: 1 + options.resident]:
+            if options.no_calls:
+                print(f"{name:28s} {'':76s}  {' '.join(differences)} ({wanted.abs().max():.3g})", flush=True)
+            for resident in [False, True][: 0 if options.no_calls else 1 + options.resident]:
                 row = compare(options, module, args, common, resident)
                 print(f"{'  resident' if resident else name:28s} {row}  {' '.join(differences)} ({wanted.abs().max():.3g})", flush=True)
             if options.kernels:
