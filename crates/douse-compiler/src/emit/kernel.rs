@@ -27,6 +27,8 @@ pub(super) struct EmittedFunction {
     pub launch: Launch,
     /// Uses the special functions.
     pub special: bool,
+    /// Texts of the library that it calls.
+    pub templates: &'static [&'static str],
 }
 
 /// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at,
@@ -60,35 +62,48 @@ pub(super) fn emit(
         }
         writer
     };
+    let one = |suffix: &str, write: &dyn Fn(&mut Writer<'_>) -> Result<(Expr, u32)>| {
+        let mut writer = writer();
+        let (blocks, threads) = write(&mut writer)?;
+        Ok(writer.finish(suffix, blocks, threads, guarded))
+    };
     let functions = match &strategy {
         Strategy::Split(split) => {
             let parts = split.launches(kernel);
             let last = parts.len().saturating_sub(1);
             let function = |(number, part): (usize, &Part)| {
-                let mut writer = writer();
-                let (blocks, threads) = writer.part(split, part)?;
                 let suffix = if number == last { String::new() } else { format!("_part_{number}") };
-                Ok(writer.finish(&suffix, blocks, threads, guarded))
+                one(&suffix, &|writer| writer.part(split, part))
             };
             parts.iter().enumerate().map(function).collect::<Result<Vec<_>>>()?
         }
-        strategy => {
-            let mut writer = writer();
-            let (blocks, threads) = match strategy {
-                Strategy::Staged(lanes) => writer.staged(*lanes)?,
-                Strategy::Tiled(tiling) => writer.tiled(tiling)?,
-                Strategy::OneByOne { parallel } => writer.one_by_one(parallel)?,
-                Strategy::InOrder { parallel, columns, owners } => writer.in_order(parallel, *columns, *owners)?,
-                Strategy::Pointwise | Strategy::Split(_) => writer.pointwise()?,
-            };
-            vec![writer.finish("", blocks, threads, guarded)]
+        Strategy::Claimed(claims) => vec![
+            one("_clear", &|writer| Ok(writer.clear_claims(claims)))?,
+            one("_claim", &|writer| writer.claimed(claims))?,
+            one("", &|writer| writer.settle_claims(claims))?,
+        ],
+        Strategy::Sorted(sorted) => {
+            let parts = sorted.launches();
+            parts
+                .iter()
+                .map(|part| one(&part.suffix(), &|writer| writer.sorted(sorted, part)))
+                .collect::<Result<_>>()?
         }
+        Strategy::Staged(lanes) => vec![one("", &|writer| writer.staged(*lanes))?],
+        Strategy::Tiled(tiling) => vec![one("", &|writer| writer.tiled(tiling))?],
+        Strategy::OneByOne { parallel } => vec![one("", &|writer| writer.one_by_one(parallel))?],
+        Strategy::InOrder(in_order) => vec![one("", &|writer| writer.in_order(in_order))?],
+        Strategy::Pointwise => vec![one("", &|writer| writer.pointwise())?],
     };
     let scratch = match &strategy {
-        Strategy::Split(split) => split.scratch(kernel),
-        _ => 0,
+        Strategy::Split(split) => Expr::int(split.scratch(kernel)),
+        Strategy::Claimed(claims) => Expr::int(claims.scratch()),
+        Strategy::Sorted(sorted) => sorted.scratch(),
+        _ => Expr::int(0),
     };
-    Ok(EmittedKernel { functions, scratch: Expr::int(scratch) })
+    let templates = strategy.templates();
+    let functions = functions.into_iter().map(|function| EmittedFunction { templates, ..function }).collect();
+    Ok(EmittedKernel { functions, scratch })
 }
 
 /// How a function begins that does nothing where the error flag is raised.
@@ -167,7 +182,7 @@ impl Writer<'_> {
             random: needs.random,
             maps: vec![],
         };
-        EmittedFunction { text, launch, special: needs.special }
+        EmittedFunction { text, launch, special: needs.special, templates: &[] }
     }
 
     /// The writer of expressions in a stage.

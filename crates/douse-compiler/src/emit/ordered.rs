@@ -6,6 +6,7 @@ use douse_program::kernel::{Effect, Stage};
 
 use super::index::Width;
 use super::kernel::Writer;
+use super::strategy::InOrder;
 use super::vector::Vectors;
 use super::{names, strategy};
 
@@ -54,7 +55,9 @@ impl Writer<'_> {
     /// A block takes `columns` points of the parallel loops. Its threads compute a tile of points of the other loops for each, and leave what
     /// they change in shared memory; then each warp makes the changes of one column, of which those of one element stand in order. While it
     /// waits for the elements, the next points are on their way.
-    pub fn in_order(&mut self, parallel: &[usize], columns: u32, owners: u32) -> Result<(Expr, u32)> {
+    pub fn in_order(&mut self, in_order: &InOrder) -> Result<(Expr, u32)> {
+        let InOrder { parallel, columns, owners } = in_order;
+        let (columns, owners) = (*columns, *owners);
         let [stage] = self.kernel.stages.as_slice() else {
             return Err(Error::internal("an ordered kernel of several stages is shared"));
         };
@@ -145,7 +148,7 @@ impl Writer<'_> {
     }
 
     /// The outer loops that are taken apart, and those that are taken in order.
-    fn split_outer(&self, parallel: &[usize]) -> (Loops, Loops) {
+    pub fn split_outer(&self, parallel: &[usize]) -> (Loops, Loops) {
         self.outer_loops().into_iter().partition(|(number, _)| parallel.contains(number))
     }
 

@@ -5,7 +5,9 @@ use douse_core::pointwise::Combine;
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_program::kernel::{Effect, Kernel, Op, Stage};
 
+use super::claim::Claims;
 use super::kernel::variable;
+use super::sorted::Sorted;
 use super::split::Split;
 use super::tile::Tiling;
 
@@ -53,12 +55,23 @@ pub(super) enum Strategy {
     },
     /// The same with a warp each, whose lanes take 32 points of the other loops at once and change elements in order. A block has so many
     /// `columns`, which are neighbours; of several `owners`, which see all points, each makes the changes of its share of the elements.
-    InOrder {
-        parallel: Vec<usize>,
-        columns: u32,
-        owners: u32,
-    },
+    InOrder(InOrder),
+    /// In any order at first, and in order where it matters.
+    Claimed(Claims),
+    /// In order of the elements that are changed.
+    Sorted(Sorted),
 }
+
+/// How a block takes points in order, see [`Strategy::InOrder`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InOrder {
+    pub parallel: Vec<usize>,
+    pub columns: u32,
+    pub owners: u32,
+}
+
+const ORDERED: &str = include_str!("cuda/ordered.cuh");
+const RADIX: &str = include_str!("cuda/radix.cuh");
 
 /// Inner loops of so few points are one thread's.
 const FEW: i64 = 16;
@@ -81,7 +94,18 @@ impl Strategy {
     pub fn cooperates(&self) -> bool {
         match self {
             Strategy::Pointwise | Strategy::Staged(Lanes::Thread) | Strategy::OneByOne { .. } => false,
-            Strategy::Tiled(_) | Strategy::Staged(_) | Strategy::Split(_) | Strategy::InOrder { .. } => true,
+            Strategy::Tiled(_) | Strategy::Staged(_) | Strategy::Split(_) | Strategy::InOrder(_) => true,
+            // Threads of the launches that claim do not, which matters to none.
+            Strategy::Claimed(_) | Strategy::Sorted(_) => true,
+        }
+    }
+
+    /// Texts of the library that the kernel's functions call.
+    pub fn templates(&self) -> &'static [&'static str] {
+        match self {
+            Strategy::InOrder(_) | Strategy::Claimed(_) => &[ORDERED],
+            Strategy::Sorted(_) => &[ORDERED, RADIX],
+            _ => &[],
         }
     }
 
@@ -100,7 +124,12 @@ impl Strategy {
             }
             let points = points.as_int().unwrap_or(WARPS).max(1);
             let columns = (points.min(COLUMNS) as u64).next_power_of_two() as u32;
-            return Strategy::InOrder { parallel, columns, owners: (WARPS / points).clamp(1, MOST_OWNERS) as u32 };
+            let in_order = InOrder { parallel, columns, owners: (WARPS / points).clamp(1, MOST_OWNERS) as u32 };
+            if let Some(claims) = Claims::of(kernel, &ranges, &in_order) {
+                return Strategy::Claimed(claims);
+            }
+            let sorted = Sorted::of(kernel, &ranges, &in_order.parallel, &steps);
+            return sorted.map_or(Strategy::InOrder(in_order), Strategy::Sorted);
         }
         if let [stage] = kernel.stages.as_slice() {
             let accumulates = stage.effects.iter().any(|e| {
@@ -300,13 +329,7 @@ pub(super) fn registers(index: &Expr) -> bool {
 /// Whether an index is different wherever the loop's variable is: it is a digit of the index, in a number system in which what is below the
 /// digit never carries into it, and what is above is a multiple of its range.
 fn separates(kernel: &Kernel, stage: &Stage, number: usize, index: &Expr, ranges: &Ranges) -> bool {
-    let loops: Vec<Expr> = kernel.outer.iter().chain(&stage.inner).cloned().collect();
-    let mut ranges = ranges.with_loops(&loops);
-    for (register, inst) in stage.body.iter().enumerate() {
-        if let Op::Check { size, .. } = &inst.op {
-            ranges.set(Symbol::Value(register as u32), Some(0), Some(size - 1));
-        }
-    }
+    let ranges = value_ranges(kernel, stage, ranges);
     let (Some((step, rest)), Some(size)) = (index.affine(variable(number)), kernel.outer.get(number)) else {
         return false;
     };
@@ -319,4 +342,16 @@ fn separates(kernel: &Kernel, stage: &Stage, number: usize, index: &Expr, ranges
         }
     }
     ranges.min(&step).is_some_and(|least| least > 0) && ranges.non_negative(&below) && ranges.less(&below, &step)
+}
+
+/// The ranges of a stage's loops, and of the registers that were checked.
+pub(super) fn value_ranges(kernel: &Kernel, stage: &Stage, ranges: &Ranges) -> Ranges {
+    let loops: Vec<Expr> = kernel.outer.iter().chain(&stage.inner).cloned().collect();
+    let mut ranges = ranges.with_loops(&loops);
+    for (register, inst) in stage.body.iter().enumerate() {
+        if let Op::Check { size, .. } = &inst.op {
+            ranges.set(Symbol::Value(register as u32), Some(0), Some(size - 1));
+        }
+    }
+    ranges
 }
