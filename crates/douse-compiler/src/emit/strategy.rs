@@ -53,7 +53,7 @@ pub(super) enum Strategy {
     OneByOne {
         parallel: Vec<usize>,
     },
-    /// The same with a warp each, whose lanes take 32 points of the other loops at once and change elements in order. A block has so many
+    /// The same with a few warps each, whose lanes take 32 points of the other loops at once and change elements in order. A block has so many
     /// `columns`, which are neighbours; of several `owners`, which see all points, each makes the changes of its share of the elements.
     InOrder(InOrder),
     /// In any order at first, and in order where it matters.
@@ -86,8 +86,9 @@ const SHARED_COLUMNS: i64 = 1024;
 /// Warps that an ordered kernel should have.
 const WARPS: i64 = 1024;
 const MOST_OWNERS: i64 = 64;
-/// Warps of its blocks: 8 neighbours use most of what memory gives at once.
-const COLUMNS: i64 = 8;
+/// Neighbours that a block takes, and warps that it has for each at most.
+const COLUMNS: i64 = 4;
+const SHARES: i64 = 8;
 
 impl Strategy {
     /// Whether threads wait for each other.
@@ -124,7 +125,8 @@ impl Strategy {
             }
             let points = points.as_int().unwrap_or(WARPS).max(1);
             let columns = (points.min(COLUMNS) as u64).next_power_of_two() as u32;
-            let in_order = InOrder { parallel, columns, owners: (WARPS / points).clamp(1, MOST_OWNERS) as u32 };
+            let in_order =
+                InOrder { parallel, columns, owners: (WARPS / points / SHARES).clamp(1, MOST_OWNERS) as u32 };
             if let Some(claims) = Claims::of(kernel, &ranges, &in_order) {
                 return Strategy::Claimed(claims);
             }
