@@ -245,6 +245,20 @@ def long_sort():
 
 
 @case()
+def largest_of_long_rows():
+    """Of one tile and of many; equal values, of which any may be taken, and values that are all different."""
+
+    def function(x):
+        y = spread(40000, 39989) * x[0]
+        ties = (y * 50).to(torch.int16)
+        nans = torch.where(torch.arange(40000) % 9000 == 7, math.nan, y)
+        rows = spread(9 * 1500, 13499).reshape(9, 1500) * x[1]
+        return *y.topk(70), ties.topk(33)[0], y.bfloat16().topk(5, largest=False)[0], nans.topk(12)[0], *rows.topk(20, largest=False), y.double().topk(9)[1]
+
+    return function, [(torch.tensor([1.5, -0.5]),)]
+
+
+@case()
 def scatter_many_rows():
     def function(x):
         y = spread(300 * 9).reshape(300, 9) * x[0]

@@ -15,6 +15,8 @@ use super::tile::Tiling;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lanes {
     Thread,
+    /// So many neighbouring lanes of a warp; the others have points of their own.
+    Part(u32),
     Warp,
     Block(u32),
     /// So many warps of a block share 32 outer points: where neighbouring points read neighbouring elements.
@@ -26,13 +28,14 @@ impl Lanes {
         match self {
             Lanes::Thread => 1,
             Lanes::Warp => 32,
-            Lanes::Block(lanes) | Lanes::Column(lanes) => i64::from(lanes),
+            Lanes::Part(lanes) | Lanes::Block(lanes) | Lanes::Column(lanes) => i64::from(lanes),
         }
     }
 
     pub fn name(self) -> String {
         match self {
             Lanes::Thread => "ThreadLanes".to_owned(),
+            Lanes::Part(lanes) => format!("PartLanes<{lanes}>"),
             Lanes::Warp => "WarpLanes".to_owned(),
             Lanes::Block(threads) => format!("BlockLanes<{threads}>"),
             Lanes::Column(lanes) => format!("ColumnLanes<{lanes}>"),
@@ -53,7 +56,7 @@ pub(super) enum Strategy {
     OneByOne {
         parallel: Vec<usize>,
     },
-    /// The same with a warp each, whose lanes take 32 points of the other loops at once and change elements in order. A block has so many
+    /// The same with a few warps each, whose lanes take 32 points of the other loops at once and change elements in order. A block has so many
     /// `columns`, which are neighbours; of several `owners`, which see all points, each makes the changes of its share of the elements.
     InOrder(InOrder),
     /// In any order at first, and in order where it matters.
@@ -78,6 +81,9 @@ const FEW: i64 = 16;
 /// So many each lane takes where there are enough outer points to fill the device: in 32 registers, and what lanes do together is little beside.
 const SHARE: i64 = 32;
 const MANY_ROWS: i64 = 512;
+/// Of so many rows, those of no more points than this share warps: 4 points a lane.
+const SHORT_ROWS: i64 = 1 << 14;
+const SHORT_ROW: i64 = 64;
 /// Where threads of consecutive outer points read consecutive elements, this many fill the device.
 const MANY_COLUMNS: i64 = 8192;
 /// Threads that fill the device, and outer points from which warps that share 32 of them are enough blocks.
@@ -86,8 +92,9 @@ const SHARED_COLUMNS: i64 = 1024;
 /// Warps that an ordered kernel should have.
 const WARPS: i64 = 1024;
 const MOST_OWNERS: i64 = 64;
-/// Warps of its blocks: 8 neighbours use most of what memory gives at once.
-const COLUMNS: i64 = 8;
+/// Neighbours that a block takes, and warps that it has for each at most.
+const COLUMNS: i64 = 4;
+const SHARES: i64 = 8;
 
 impl Strategy {
     /// Whether threads wait for each other.
@@ -124,7 +131,8 @@ impl Strategy {
             }
             let points = points.as_int().unwrap_or(WARPS).max(1);
             let columns = (points.min(COLUMNS) as u64).next_power_of_two() as u32;
-            let in_order = InOrder { parallel, columns, owners: (WARPS / points).clamp(1, MOST_OWNERS) as u32 };
+            let in_order =
+                InOrder { parallel, columns, owners: (WARPS / points / SHARES).clamp(1, MOST_OWNERS) as u32 };
             if let Some(claims) = Claims::of(kernel, &ranges, &in_order) {
                 return Strategy::Claimed(claims);
             }
@@ -158,6 +166,7 @@ fn lanes(kernel: &Kernel, ranges: &Ranges) -> Lanes {
     let sizes: Vec<Option<i64>> = kernel.stages.iter().map(|s| ranges.max(&Expr::product(&s.inner))).collect();
     let longest = sizes.iter().copied().try_fold(1i64, |most, size| size.map(|s| most.max(s)));
     let by_columns = by_columns(kernel);
+    let scanned = kernel.stages.iter().any(scans);
     match longest {
         Some(longest) if longest <= FEW => Lanes::Thread,
         Some(longest) if by_columns && most_rows >= SHARED_COLUMNS => {
@@ -169,6 +178,11 @@ fn lanes(kernel: &Kernel, ranges: &Ranges) -> Lanes {
         Some(longest) if by_columns && most_rows >= FEW && longest >= THREADS / 8 => Lanes::Column(8),
         Some(longest) if by_columns && (most_rows >= MANY_COLUMNS || longest <= 4 * FEW) => Lanes::Thread,
         None if by_columns && rows >= MANY_COLUMNS => Lanes::Thread,
+        Some(longest)
+            if longest <= SHORT_ROW && rows == most_rows && rows >= SHORT_ROWS && rows % 32 == 0 && !scanned =>
+        {
+            Lanes::Part(((longest / 4) as u64).next_power_of_two() as u32)
+        }
         Some(longest) => {
             let share = if most_rows >= MANY_ROWS { SHARE } else { FEW / 2 };
             match ((longest / share) as u64).next_power_of_two() {

@@ -1,40 +1,82 @@
 // Kernels whose points are taken in order: which of several changes of an element comes first.
 
-// Which of COUNT threads an element belongs to: one thread makes all changes of an element, in order.
+// Which of COUNT blocks an element belongs to: one makes all changes of an element, in order.
 template <uint32 COUNT> DEVICE uint32 owner_of(int64 index) {
   return (uint32)(((uint64)index * 0x9E3779B97F4A7C15ull) >> 40) % COUNT;
 }
-// The lanes of a warp that have the same place as a lane. Matching takes long where places differ, as they mostly do: each lane leaves its
-// number in a slot of its place's, and where every lane finds its own there, no two are equal.
-const int PLACE_SLOTS = 2048;
-template <class Place> DEVICE uint32 lanes_of_place(Place place, uint8 *slots) {
-  const uint32 lane = threadIdx.x % 32;
-  const uint32 slot = (uint32)(((uint64)place * 0x9E3779B97F4A7C15ull) >> 53);
-  if (place >= 0) slots[slot] = (uint8)lane;
+// Changes of elements: one is made where `place` is not negative.
+template <class Op, class T> struct Update {
+  static DEVICE void make(T *p, Register<T> x) { update<Op>(p, x); }
+};
+template <class T> struct Set {
+  static DEVICE void make(T *p, Register<T> x) { store(p, x); }
+};
+// By a warp: the changes of its lanes, those of one element in the order of lanes. Round by round, of the lanes that wait and share a slot the
+// lowest goes; `turn` falls from round to round, so that what earlier ones left in the slots is larger.
+const uint32 FIRST_TURN = 0xffffffe0u;
+template <int SLOTS> DEVICE void clear_slots(uint32 *slots) {
+  for (int i = threadIdx.x % 32; i < SLOTS; i += 32) slots[i] = 0xffffffffu;
   __syncwarp();
-  const bool alone = place < 0 || slots[slot] == lane;
-  return __all_sync(0xffffffffu, alone) ? 1u << lane : __match_any_sync(0xffffffffu, place);
 }
-// By a warp: each lane has an element to change (-1: none) and its value stands in `values`. Of those of one element the first lane takes
-// all, in the order of lanes.
-template <class Op, class T, class Place> DEVICE void update_in_order(T *a, Place place, const Register<T> *values, uint8 *slots) {
-  const uint32 lane = threadIdx.x % 32, same = lanes_of_place(place, slots);
-  if (place >= 0 && (same & ((1u << lane) - 1)) == 0) {
-    Register<T> x = load(a + place);
-    for (uint32 rest = same; rest != 0; rest &= rest - 1) {
-      typename Op::Accumulator sum = x;
-      Op::take(sum, values[__ffs(rest) - 1]);
-      x = round_to<T>((Register<T>)Op::result(sum));
+template <class Change, int SLOTS, class T, class Place>
+DEVICE void change_in_order(T *a, Place place, Register<T> value, uint32 *slots, uint32 &turn) {
+  const uint32 mine = threadIdx.x % 32, slot = (uint32)(((uint64)place * 0x9E3779B97F4A7C15ull) >> 56) % SLOTS;
+  bool waits = place >= 0;
+  while (__any_sync(0xffffffffu, waits)) {
+    if (turn == 0) {
+      clear_slots<SLOTS>(slots);
+      turn = FIRST_TURN;
     }
-    store(a + place, x);
+    if (waits) atomicMin(slots + slot, turn | mine);
+    __syncwarp();
+    if (waits && slots[slot] == (turn | mine)) {
+      Change::make(a + place, value);
+      waits = false;
+    }
+    turn -= 32;
+    __syncwarp();
   }
-  __syncwarp();
 }
-template <class T, class Place> DEVICE void set_in_order(T *a, Place place, const Register<T> *values, uint8 *slots) {
-  const uint32 lane = threadIdx.x % 32, same = lanes_of_place(place, slots);
-  if (place >= 0 && same >> lane == 1) store(a + place, values[lane]);
-  __syncwarp();
-}
+
+// SHARES warps make the changes of a column, each those of its share of the elements, in order. A tile has 32 points a warp.
+template <int SHARES> struct Queues {
+  static const int ROWS = 32 * SHARES, PAIRS = SHARES * SHARES, EACH = PAIRS > 32 ? PAIRS / 32 : 1;
+  static DEVICE uint32 share_of(int64 place) { return (uint32)(((uint64)place * 0x9E3779B97F4A7C15ull) >> 32) % SHARES; }
+
+  // By a block: each warp gives the points of its part of a column's tile (place -1: none) their places in the queues of `order`, in order. Says
+  // where the warp's own queue begins and ends. `counts` are of the shares, and of the parts in each.
+  template <class Place> static DEVICE void share(const Place *places, uint32 *counts, uint16 *order, int &begin, int &end) {
+    const int lane = threadIdx.x % 32, part = threadIdx.x / 32 % SHARES;
+    const Place place = places[part * 32 + lane];
+    const uint32 mine = place >= 0 ? share_of(place) : 0;
+    uint32 same = __ballot_sync(0xffffffffu, place >= 0);
+#pragma unroll
+    for (int bit = 1; bit < SHARES; bit *= 2) {
+      const uint32 votes = __ballot_sync(0xffffffffu, (mine & bit) != 0);
+      same &= (mine & bit) != 0 ? votes : ~votes;
+    }
+    const int rank = __popc(same & ((1u << lane) - 1));
+    if (lane < SHARES) counts[lane * SHARES + part] = 0;
+    __syncwarp();
+    if (place >= 0 && rank == 0) counts[mine * SHARES + part] = __popc(same);
+    __syncthreads();
+    uint32 own = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) own += lane * EACH + i < PAIRS ? counts[lane * EACH + i] : 0;
+    const uint32 until = Across<PlainSum<uint32>, WarpLanes>::scan(own);
+    const auto before = [=](int pair) {
+      uint32 sum = __shfl_sync(0xffffffffu, until - own, pair / EACH % 32);
+      for (int i = pair / EACH * EACH; i < pair; ++i) sum += counts[i];
+      return (int)sum;
+    };
+    const int at = before(mine * SHARES + part) + rank;
+    begin = before(part * SHARES);
+    const int next = before((part + 1) % SHARES * SHARES), all = (int)__shfl_sync(0xffffffffu, until, 31);
+    end = part + 1 < SHARES ? next : all;
+    if (place >= 0) order[at] = (uint16)(part * 32 + lane);
+    __syncthreads();
+  }
+};
 
 // Whether places are neighbours.
 template <int N, class Place> DEVICE bool is_run(const Place (&place)[N]) {
