@@ -193,10 +193,11 @@ impl Writer<'_> {
             if let Some((param, index, value)) = stores(effect) {
                 let (rounding, element) = (body.rounding(param, value)?, names::element(body.param(param)?)?);
                 let at = body.parenthesised(index);
-                body.out.line(format!(
-                    "store_vector(a{param} + {at}, pack<{}, {element}>(w{effect}), {points});",
-                    rounding.name()
-                ));
+                let packed = format!("pack<{}, {element}>(w{effect})", rounding.name());
+                body.out.line(match is_aligned(index, number, points) {
+                    true => format!("store_aligned(a{param} + {at}, {packed});"),
+                    false => format!("store_vector(a{param} + {at}, {packed}, {points});"),
+                });
             }
         }
         Ok(())

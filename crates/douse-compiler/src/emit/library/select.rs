@@ -108,8 +108,7 @@ impl Levels {
                 threads: THREADS,
                 shared: 0,
                 scratch: last > 0,
-                special: false,
-                cluster: 1,
+                ..Draft::default()
             })?);
         }
         Ok(LibraryLaunches { launches, scratch: &listed * (2 * (self.key_bytes + 4)), count: None })
