@@ -9,8 +9,9 @@ use std::ffi::{c_int, c_void};
 
 use half::{bf16, f16};
 
-use crate::entry::{call, put};
-use crate::status::{INVALID_VALUE, Outcome, Status, fail};
+use crate::entry::put;
+use crate::exports::functions;
+use crate::status::{INVALID_VALUE, Outcome, fail};
 use crate::stream::Work;
 use crate::world::world;
 
@@ -150,19 +151,6 @@ impl Product {
         }
         Ok(())
     }
-}
-
-/// Declares functions of the library; those after `context` need one that is current.
-macro_rules! functions {
-    ($($kind:ident fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> Status {
-            // SAFETY: the caller gives what the library's documentation asks for.
-            call(stringify!($name), functions!(@ $kind), || unsafe { $body })
-        }
-    )*};
-    (@ context) => { true };
-    (@ plain) => { false };
 }
 
 /// Gives a new object away.

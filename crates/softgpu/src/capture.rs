@@ -167,6 +167,7 @@ mod tests {
 
     use super::*;
     use crate::entry::*;
+    use crate::graph_entry::*;
     use crate::status::GRAPH_EXEC_UPDATE_FAILURE;
 
     macro_rules! ok {

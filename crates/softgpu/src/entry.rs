@@ -3,17 +3,15 @@
 #![allow(non_snake_case, unused_unsafe)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::block::Shape;
 use crate::capture::Mode;
-use crate::graph::{Graph, Kind};
+use crate::exports::{functions, give, slice};
 use crate::memory::Kind as Memory;
 use crate::module::Module;
-use crate::params::{ConditionalParams, CopyParams, FillParams, KernelParams, conditional};
 use crate::status::{
-    self, GRAPH_EXEC_UPDATE_FAILURE, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED,
+    self, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_READY, NOT_SUPPORTED,
     OUT_OF_MEMORY, Outcome, Status, UNKNOWN, fail,
 };
 use crate::stream::{Event, Launch, Recorded, Side, Stream, Work};
@@ -24,50 +22,6 @@ use crate::world::{CONTEXT, CURRENT, world};
 const SHARED_OPTIN: c_int = 227 << 10;
 const SHARED: usize = 48 << 10;
 const THREADS: u32 = 1024;
-
-/// Runs a call: fails by order, keeps what went wrong for `cuGetErrorString`, lets no panic out.
-pub(crate) fn call(name: &'static str, needs_context: bool, body: impl FnOnce() -> Outcome) -> Status {
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let injected = world().begin(name);
-        if let Some(status) = injected {
-            return fail(status, format!("{name} was to fail"));
-        }
-        if needs_context && CURRENT.with_borrow(Vec::is_empty) {
-            return fail(INVALID_CONTEXT, "no context is current");
-        }
-        body()
-    }));
-    match outcome.unwrap_or_else(|_| fail(UNKNOWN, "softgpu panicked")) {
-        Ok(()) => 0,
-        Err(failure) => {
-            status::remember(&failure);
-            failure.status
-        }
-    }
-}
-
-/// Declares functions; those after `context` need one that is current.
-macro_rules! functions {
-    ($($kind:ident fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> Status {
-            // SAFETY: the caller gives what the driver's documentation asks for: pointers to what it names, or null where it says so.
-            call(stringify!($name), functions!(@ $kind), || unsafe { $body })
-        }
-    )*};
-    (@ context) => { true };
-    (@ plain) => { false };
-}
-
-/// Writes a result.
-unsafe fn give<T>(to: *mut T, value: T) -> Outcome {
-    if to.is_null() {
-        return fail(INVALID_VALUE, "a null pointer for a result");
-    }
-    // SAFETY: the caller's pointer.
-    unsafe { to.write(value) };
-    Ok(())
-}
 
 /// Puts work on a stream, or into the graph that it captures.
 pub(crate) fn put(stream: u64, work: Work) -> Outcome {
@@ -112,7 +66,7 @@ fn shape(blocks: [u32; 3], threads: [u32; 3]) -> Outcome<Shape> {
 }
 
 /// A launch as it is asked for, with the values that its parameters have now.
-unsafe fn launch(
+pub(crate) unsafe fn launch(
     function: u64,
     blocks: [u32; 3],
     threads: [u32; 3],
@@ -125,6 +79,9 @@ unsafe fn launch(
     let module = world.modules.get(function.module)?.clone();
     if shared as usize > function.allowed_shared.max(SHARED) {
         return fail(INVALID_VALUE, format!("{} bytes of shared memory for {}", shared, function.kernel.name));
+    }
+    if module.shared() + shared as usize > SHARED_OPTIN as usize {
+        return fail(LAUNCH_OUT_OF_RESOURCES, format!("{} bytes of shared memory", module.shared() + shared as usize));
     }
     let mut values = Vec::new();
     for (number, (size, _)) in function.kernel.parameters.iter().enumerate() {
@@ -145,7 +102,7 @@ unsafe fn launch(
 }
 
 /// Launches are checked when they are asked for; copies too, as far as the device's memory goes.
-fn check_copy(work: &Work) -> Outcome {
+pub(crate) fn check_copy(work: &Work) -> Outcome {
     let world = world();
     match work {
         Work::Copy { from, to, len } => {
@@ -159,14 +116,9 @@ fn check_copy(work: &Work) -> Outcome {
     }
 }
 
-unsafe fn slice<'a>(start: *const u64, len: usize) -> &'a [u64] {
-    // SAFETY: the caller's list.
-    if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, len) } }
-}
-
 // Handles are numbers, as softgpu has them.
-type Context = u64;
-type Handle = u64;
+pub(crate) type Context = u64;
+pub(crate) type Handle = u64;
 type Address = u64;
 type Parameters = *mut *mut c_void;
 
@@ -621,240 +573,6 @@ functions! {
         let world = world();
         world.stream(stream)?;
         give(status, world.capture_status(stream))
-    }
-
-    context fn cuGraphCreate(graph: *mut Handle, flags: c_uint) {
-        if flags != 0 {
-            return fail(INVALID_VALUE, "flags of a graph");
-        }
-        let mut world = world();
-        let handle = world.handle();
-        world.graphs.insert(handle, Graph::default());
-        world.note("graph");
-        give(graph, handle)
-    }
-
-    context fn cuGraphDestroy(graph: Handle) {
-        let mut world = world();
-        world.destroy_graph(graph)?;
-        world.note("ungraph");
-        Ok(())
-    }
-
-    context fn cuGraphAddKernelNode_v2(
-        node: *mut Handle, graph: Handle, after: *const Handle, count: usize, params: *const KernelParams,
-    ) {
-        let launch = node_launch(params)?;
-        let handle = world().add_node(graph, slice(after, count), Kind::Work(Work::Launch(launch)))?;
-        give(node, handle)
-    }
-
-    context fn cuGraphAddDependencies_v2(
-        graph: Handle, from: *const Handle, to: *const Handle, data: *const [u8; 8], count: usize,
-    ) {
-        let programmatic = (0..count).map(|i| !data.is_null() && (*data.add(i))[2] != 0);
-        let edges: Vec<_> = slice(from, count).iter().zip(slice(to, count)).zip(programmatic).collect();
-        let mut world = world();
-        edges.into_iter().try_for_each(|((from, to), programmatic)| world.add_edge(graph, *from, *to, programmatic))
-    }
-
-    context fn cuGraphAddMemcpyNode(
-        node: *mut Handle, graph: Handle, after: *const Handle, count: usize, params: *const CopyParams, context: Context,
-    ) {
-        let work = node_copy(params, context)?;
-        let handle = world().add_node(graph, slice(after, count), Kind::Work(work))?;
-        give(node, handle)
-    }
-
-    context fn cuGraphAddMemsetNode(
-        node: *mut Handle, graph: Handle, after: *const Handle, count: usize, params: *const FillParams, context: Context,
-    ) {
-        let work = node_fill(params, context)?;
-        let handle = world().add_node(graph, slice(after, count), Kind::Work(work))?;
-        give(node, handle)
-    }
-
-    context fn cuGraphAddEmptyNode(node: *mut Handle, graph: Handle, after: *const Handle, count: usize) {
-        let handle = world().add_node(graph, slice(after, count), Kind::Empty)?;
-        give(node, handle)
-    }
-
-    context fn cuGraphAddChildGraphNode(
-        node: *mut Handle, graph: Handle, after: *const Handle, count: usize, child: Handle,
-    ) {
-        let mut world = world();
-        let kind = world.child(child)?;
-        let handle = world.add_node(graph, slice(after, count), kind)?;
-        give(node, handle)
-    }
-
-    context fn cuGraphConditionalHandleCreate(
-        condition: *mut u64, graph: Handle, context: Context, first: c_uint, flags: c_uint,
-    ) {
-        let mut world = world();
-        if context != CONTEXT || flags > 1 {
-            return fail(INVALID_VALUE, "the context or flags of a condition");
-        }
-        let handle = world.handle();
-        let first = (flags == 1).then_some(first);
-        world.graphs.get_mut(graph)?.conditions.push((handle, first));
-        give(condition, handle)
-    }
-
-    context fn cuGraphAddNode_v2(
-        node: *mut Handle, graph: Handle, after: *const Handle, _data: *const c_void, count: usize,
-        params: *mut ConditionalParams,
-    ) {
-        let handle = conditional(graph, slice(after, count), params)?;
-        give(node, handle)
-    }
-
-    context fn cuGraphInstantiateWithFlags(exec: *mut Handle, graph: Handle, _flags: u64) {
-        let mut world = world();
-        let instance = world.instantiate(graph)?;
-        let handle = world.handle();
-        world.execs.insert(handle, instance);
-        world.note("exec");
-        give(exec, handle)
-    }
-
-    context fn cuGraphExecDestroy(exec: Handle) {
-        let mut world = world();
-        world.execs.remove(exec)?;
-        world.note("unexec");
-        Ok(())
-    }
-
-    context fn cuGraphUpload(exec: Handle, stream: Handle) {
-        let world = world();
-        world.execs.get(exec)?;
-        world.stream(stream).map(|_| ())
-    }
-
-    context fn cuGraphLaunch(exec: Handle, stream: Handle) {
-        let instance = world().execs.get(exec)?.clone();
-        world().note("replay");
-        put(stream, Work::Graph(Arc::new(instance)))
-    }
-
-    context fn cuGraphExecKernelNodeSetParams_v2(exec: Handle, node: Handle, params: *const KernelParams) {
-        let launch = node_launch(params)?;
-        world().note("patch");
-        world().execs.get_mut(exec)?.change(node, |node| match &mut node.kind {
-            Kind::Work(Work::Launch(old)) => {
-                *old = launch;
-                Ok(())
-            }
-            _ => fail(INVALID_VALUE, "the node is no launch"),
-        })
-    }
-
-    context fn cuGraphExecMemcpyNodeSetParams(exec: Handle, node: Handle, params: *const CopyParams, context: Context) {
-        let work = node_copy(params, context)?;
-        world().note("patch");
-        world().execs.get_mut(exec)?.change(node, |node| match (&mut node.kind, work) {
-            (Kind::Work(old @ Work::Copy { .. }), new) if same_kinds(old, &new) => {
-                *old = new;
-                Ok(())
-            }
-            _ => fail(INVALID_VALUE, "the node is no copy between memory of these kinds"),
-        })
-    }
-
-    context fn cuGraphExecChildGraphNodeSetParams(exec: Handle, node: Handle, child: Handle) {
-        let mut world = world();
-        let new = world.child(child)?;
-        world.note("patch");
-        world.execs.get_mut(exec)?.change(node, |node| match (&mut node.kind, new) {
-            (Kind::Child(old), Kind::Child(new)) if old.len() == new.len() => {
-                *old = new;
-                Ok(())
-            }
-            _ => fail(INVALID_VALUE, "the node is no graph of as many nodes"),
-        })
-    }
-
-    context fn cuGraphExecMemsetNodeSetParams(exec: Handle, node: Handle, params: *const FillParams, context: Context) {
-        let work = node_fill(params, context)?;
-        world().note("patch");
-        world().execs.get_mut(exec)?.change(node, |node| match &mut node.kind {
-            Kind::Work(old @ Work::Fill { .. }) => {
-                *old = work;
-                Ok(())
-            }
-            _ => fail(INVALID_VALUE, "the node is no fill"),
-        })
-    }
-
-    context fn cuGraphNodeSetEnabled(exec: Handle, node: Handle, enabled: c_uint) {
-        world().execs.get_mut(exec)?.change(node, |node| match &node.kind {
-            Kind::Work(_) => {
-                node.enabled = enabled != 0;
-                Ok(())
-            }
-            _ => fail(INVALID_VALUE, "only launches, copies and fills can be turned off"),
-        })
-    }
-
-    context fn cuGraphExecUpdate_v2(exec: Handle, graph: Handle, result: *mut [u64; 3]) {
-        let mut world = world();
-        let new = world.instantiate(graph)?;
-        let outcome = world.execs.get_mut(exec)?.update(new);
-        // CU_GRAPH_EXEC_UPDATE_SUCCESS; ERROR_TOPOLOGY_CHANGED and the node.
-        give(result, match outcome {
-            Ok(()) => [0, 0, 0],
-            Err(node) => [2, node.unwrap_or(0), node.unwrap_or(0)],
-        })?;
-        if outcome.is_ok() { Ok(()) } else { fail(GRAPH_EXEC_UPDATE_FAILURE, "the nodes differ") }
-    }
-}
-
-unsafe fn node_launch(params: *const KernelParams) -> Outcome<Launch> {
-    // SAFETY: the caller's structure.
-    unsafe {
-        let params = &*params;
-        if !params.kernel.is_null() || !params.extra.is_null() || (params.context != 0 && params.context != CONTEXT) {
-            return fail(INVALID_VALUE, "a launch of another context, or with parameters in a buffer");
-        }
-        launch(params.function, params.blocks, params.threads, params.shared, params.parameters)
-    }
-}
-
-unsafe fn node_copy(params: *const CopyParams, context: Context) -> Outcome<Work> {
-    // SAFETY: the caller's structure.
-    let work = unsafe { (*params).work()? };
-    if context != CONTEXT {
-        return fail(INVALID_CONTEXT, "the context of a copy");
-    }
-    if let Work::Copy { from, to, len } = &work {
-        let world = world();
-        if let Some(Side::Pinned(address)) = [from, to].into_iter().find(|side| matches!(side, Side::Pinned(_)))
-            && !world.memory.is_pinned(*address, *len)
-        {
-            return fail(INVALID_VALUE, format!("a graph's copy with {}", world.memory.describe(*address)));
-        }
-    }
-    check_copy(&work)?;
-    Ok(work)
-}
-
-unsafe fn node_fill(params: *const FillParams, context: Context) -> Outcome<Work> {
-    // SAFETY: the caller's structure.
-    let work = unsafe { (*params).work()? };
-    if context != CONTEXT {
-        return fail(INVALID_CONTEXT, "the context of a fill");
-    }
-    check_copy(&work)?;
-    Ok(work)
-}
-
-fn same_kinds(a: &Work, b: &Work) -> bool {
-    let same = |a: &Side, b: &Side| std::mem::discriminant(a) == std::mem::discriminant(b);
-    match (a, b) {
-        (Work::Copy { from, to, .. }, Work::Copy { from: from_b, to: to_b, .. }) => {
-            same(from, from_b) && same(to, to_b)
-        }
-        _ => false,
     }
 }
 

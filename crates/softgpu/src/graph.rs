@@ -23,7 +23,6 @@ pub struct Node {
     /// Nodes that it waits for; all stand before it.
     pub after: Vec<u64>,
     pub kind: Kind,
-    pub enabled: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +77,7 @@ impl World {
         if let Some(other) = after.iter().find(|other| !graph.nodes.iter().any(|node| node.handle == **other)) {
             return fail(INVALID_VALUE, format!("a dependency on {other:#x}, which is no node of the graph"));
         }
-        graph.nodes.push(Node { handle, after: after.to_vec(), kind, enabled: true });
+        graph.nodes.push(Node { handle, after: after.to_vec(), kind });
         Ok(handle)
     }
 
@@ -268,7 +267,7 @@ pub fn perform(launched: &Launched) -> Outcome {
 }
 
 fn run(nodes: &[Node]) -> Outcome {
-    nodes.iter().filter(|node| node.enabled).try_for_each(|node| match &node.kind {
+    nodes.iter().try_for_each(|node| match &node.kind {
         Kind::Empty => Ok(()),
         Kind::Work(work) => stream::perform(work),
         Kind::Child(nodes) => run(nodes),

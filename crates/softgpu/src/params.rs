@@ -46,17 +46,6 @@ pub struct CopyParams {
     depth: usize,
 }
 
-/// `CUDA_MEMSET_NODE_PARAMS`
-#[repr(C)]
-pub struct FillParams {
-    to: u64,
-    pitch: usize,
-    value: c_uint,
-    element: c_uint,
-    width: usize,
-    height: usize,
-}
-
 /// `CUgraphNodeParams` of a conditional node.
 #[repr(C)]
 pub struct ConditionalParams {
@@ -70,12 +59,8 @@ pub struct ConditionalParams {
     pub rest: [i64; 26],
 }
 
-const _: () = assert!(
-    size_of::<KernelParams>() == 72
-        && size_of::<CopyParams>() == 200
-        && size_of::<FillParams>() == 40
-        && size_of::<ConditionalParams>() == 256
-);
+const _: () =
+    assert!(size_of::<KernelParams>() == 72 && size_of::<CopyParams>() == 200 && size_of::<ConditionalParams>() == 256);
 
 /// `CU_GRAPH_NODE_TYPE_CONDITIONAL`
 pub const CONDITIONAL: c_int = 13;
@@ -104,19 +89,6 @@ impl CopySide {
             2 => Ok(Side::Device(self.device)),
             kind => fail(NOT_SUPPORTED, format!("a copy of the kind of memory {kind}")),
         }
-    }
-}
-
-impl FillParams {
-    /// The fill as work: one row of bytes.
-    ///
-    /// # Errors
-    /// `NOT_SUPPORTED` for more than a row, or elements of more than a byte.
-    pub fn work(&self) -> Outcome<Work> {
-        if self.height != 1 || self.element != 1 {
-            return fail(NOT_SUPPORTED, "a fill of more than one row of bytes");
-        }
-        Ok(Work::Fill { to: self.to, value: self.value as u8, len: self.width })
     }
 }
 

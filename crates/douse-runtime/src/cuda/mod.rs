@@ -4,9 +4,9 @@
 //! into work for the device, in segments between host reads ([`action`]). A call ([`executor`]) finds where everything lies ([`frame`]), brings its
 //! inputs there ([`values`]; what is in another layout, by a kernel: [`strided`]), walks
 //! the actions on a stream of the method's own ([`walk`]) and returns what came back. A segment's work is filled in with sizes and places
-//! ([`resolve`]), which gives [commands](command); they go onto the stream one by one, or a [`graph`] of them does. Some products may be
-//! cuBLASLt's ([`product`]). Everything lies in memory
-//! that is kept from call to call ([`room`]); state lies on the device, in the session ([`state`]).
+//! ([`resolve`], [`launch`]), which gives [commands](command); they go onto the stream one by one, or a [`graph`] of them does. Some products
+//! may be cuBLASLt's ([`product`]). Everything lies in memory that is kept from call to call ([`room`]); state lies on the device, in the
+//! session ([`state`]).
 
 mod action;
 mod code;
@@ -17,6 +17,7 @@ mod executor;
 mod flag;
 mod frame;
 mod graph;
+mod launch;
 mod outputs;
 mod product;
 mod resolve;

@@ -2,13 +2,14 @@
 
 use douse_core::sym::Expr;
 use douse_core::{Error, Result};
-use douse_cuda::{Argument, Function, Grid, Place};
+use douse_cuda::{Argument, Device, Function, Grid, Place};
 use douse_program::arena;
-use douse_program::plan::BufferId;
-use douse_program::target::{COPY_THREADS, TensorMap};
+use douse_program::plan::{BufferId, Plan};
+use douse_program::target::COPY_THREADS;
 
 use super::action::{Launched, Op, Segment, Source};
 use super::command::Command;
+use super::launch::{Operands, fill};
 use super::product::LibraryProduct;
 use super::room::NUMBER;
 use super::walk::Walk;
@@ -235,62 +236,9 @@ impl Walk<'_> {
         scratch: Option<Place>,
         result: Option<(BufferId, Place)>,
     ) -> Result<Option<Command>> {
-        let Launched { function, launch, buffers } = launched;
-        let mut blocks = [0; 3];
-        for (blocks, size) in blocks.iter_mut().zip(&launch.grid) {
-            let size = self.eval(size)?;
-            *blocks = u32::try_from(size)
-                .map_err(|_| Error::not_supported(format!("{}: a grid of {size} blocks", launch.function)))?;
-        }
-        if blocks.contains(&0) {
-            return Ok(None);
-        }
-        let mut arguments = Vec::with_capacity(launch.maps.len() + buffers.len() + launch.symbols.len() + 3);
-        for map in &launch.maps {
-            arguments.push(Argument::Map(self.tensor_map(map, buffers).map_err(|e| e.at(&launch.function))?));
-        }
-        for buffer in buffers {
-            arguments.push(Argument::Place(match result {
-                Some((id, place)) if id == *buffer => place,
-                _ => self.place(*buffer)?,
-            }));
-        }
-        for symbol in &launch.symbols {
-            let value = self.symbols.get(*symbol as usize).copied().flatten();
-            let missing = || Error::internal(format!("{}: symbol {symbol} is not known", launch.function));
-            arguments.push(Argument::I64(value.ok_or_else(missing)?));
-        }
-        if launch.scratch {
-            let missing = || Error::internal(format!("{}: no scratch memory", launch.function));
-            arguments.push(Argument::Place(scratch.ok_or_else(missing)?));
-        }
-        if launch.flag || launch.guard {
-            arguments.push(Argument::Place(self.room.flag()?));
-        }
-        if launch.random {
-            let range = self.frame.slots.random().ok_or_else(|| Error::internal("no random state"))?;
-            arguments.push(Argument::Place(self.values(range)?));
-        }
-        let grid = Grid { blocks, threads: launch.block, shared: launch.shared };
-        Ok(Some(Command::Launch { function: function.clone(), grid, arguments }))
-    }
-
-    fn tensor_map(&mut self, map: &TensorMap, buffers: &[u32]) -> Result<douse_cuda::TensorMap> {
-        let buffer = buffers.get(map.buffer as usize);
-        let buffer =
-            *buffer.ok_or_else(|| Error::invalid_program("a tensor map of a buffer that the launch does not take"))?;
-        let missing = || Error::invalid_program(format!("buffer {buffer} is not there"));
-        let dtype = self.prepared.plan.buffers.get(buffer as usize).ok_or_else(missing)?.dtype;
-        let number = |walk: &Walk<'_>, e: &Expr| {
-            let value = walk.eval(e)?;
-            u64::try_from(value).map_err(|_| Error::invalid_program(format!("a tensor map with {value} elements")))
-        };
-        let sizes = map.sizes.iter().map(|e| number(self, e)).collect::<Result<Vec<_>>>()?;
-        let strides = map.strides.iter().map(|e| number(self, e)).collect::<Result<Vec<_>>>()?;
-        let start = number(self, &map.offset)?.saturating_mul(dtype.size() as u64) as usize;
-        let place = self.place(buffer)?;
-        let place = place.part(start.min(place.len())..place.len())?;
-        self.prepared.device.device().tensor_map(place, dtype, &sizes, &strides, &map.tile)
+        let filled = fill(launched, &mut Resolving { walk: self, scratch, result })?;
+        let function = launched.function.clone();
+        Ok(filled.map(|(grid, arguments)| Command::Launch { function, grid, arguments }))
     }
 
     /// The memory of a buffer; one whose size had to wait gets its memory now, or more of it.
@@ -305,5 +253,51 @@ impl Walk<'_> {
         let what = || format!("{bytes} bytes of {:?} whose size depends on data", plan.name);
         let place = self.room.late.entry(buffer).or_default().at_least(bytes, device, what)?;
         place.part(0..bytes)
+    }
+}
+
+/// A call's launches.
+struct Resolving<'a, 'w> {
+    walk: &'a mut Walk<'w>,
+    scratch: Option<Place>,
+    result: Option<(BufferId, Place)>,
+}
+
+impl Operands for Resolving<'_, '_> {
+    fn plan(&self) -> &Plan {
+        &self.walk.prepared.plan
+    }
+
+    fn device(&self) -> &Device {
+        self.walk.prepared.device.device()
+    }
+
+    fn place(&mut self, buffer: BufferId) -> Result<Place> {
+        match self.result {
+            Some((id, place)) if id == buffer => Ok(place),
+            _ => self.walk.place(buffer),
+        }
+    }
+
+    fn value(&self, expr: &Expr) -> Result<i64> {
+        self.walk.eval(expr)
+    }
+
+    fn symbol(&self, symbol: u32) -> Result<i64> {
+        let value = self.walk.symbols.get(symbol as usize).copied().flatten();
+        value.ok_or_else(|| Error::internal(format!("symbol {symbol} is not known")))
+    }
+
+    fn scratch(&self) -> Result<Place> {
+        self.scratch.ok_or_else(|| Error::internal("no scratch memory"))
+    }
+
+    fn flag(&self) -> Result<Place> {
+        self.walk.room.flag()
+    }
+
+    fn random(&self) -> Result<Place> {
+        let range = self.walk.frame.slots.random().ok_or_else(|| Error::internal("no random state"))?;
+        self.walk.values(range)
     }
 }

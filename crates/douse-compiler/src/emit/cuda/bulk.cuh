@@ -81,7 +81,7 @@ DEVICE void bulk_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
   const int RESULTS = M * (COLUMNS + RESULTS_APART) * (int)sizeof(float);
   T *as = reinterpret_cast<T *>(dynamic_shared()), *bs = as + STAGES * SIZE_A;
   uint64 *full = reinterpret_cast<uint64 *>(dynamic_shared() + (STAGES * BYTES > RESULTS ? STAGES * BYTES : RESULTS)), *empty = full + STAGES;
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int m0 = (int)tile_m * M, n0 = (int)tile_n * COLUMNS;
   int steps = (int)((end - begin + STAGE_DEPTH - 1) / STAGE_DEPTH);
   if (threadIdx.x == 0) {
@@ -131,23 +131,10 @@ DEVICE void bulk_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
     await_multiply<0>();
 #pragma unroll
     for (int h = 0; h < PARTS; ++h) hold_results(sum[h]);
-    if (steps == 0)
-#pragma unroll
-      for (int h = 0; h < PARTS; ++h)
-#pragma unroll
-        for (int j = 0; j < PART / 8; ++j)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) sum[h][j][e] = 0.0f;
+    if (steps == 0) clear_sums(sum);
   }
   __syncthreads();
   float *tile = reinterpret_cast<float *>(dynamic_shared());
-  if (warp < 4 * GROUPS)
-#pragma unroll
-    for (int h = 0; h < PARTS; ++h)
-#pragma unroll
-      for (int j = 0; j < PART / 8; ++j)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          hold_pair<COLUMNS>(tile, 16 * warp + group + 8 * half, PART * h + 8 * j + 2 * quad, sum[h][j][2 * half], sum[h][j][2 * half + 1]);
+  if (warp < 4 * GROUPS) hold_sums<COLUMNS>(tile, sum);
   put_tile<M, COLUMNS, THREADS, SLICES>(tile, m0, n0, a.rows, b.rows, out);
 }

@@ -96,6 +96,29 @@ template <int N> DEVICE void hold_results(float (&)[N][4]) {}
 MULTIPLY(float16, f16)
 MULTIPLY(bfloat16, bf16)
 
+// Sums of 64 rows of a tile, which a warpgroup has: by parts of the columns.
+template <int PARTS, int N> DEVICE void clear_sums(float (&sum)[PARTS][N][4]) {
+#pragma unroll
+  for (int h = 0; h < PARTS; ++h)
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sum[h][j][e] = 0.0f;
+}
+// Puts them where the tile's results pass through shared memory.
+template <int COLUMNS, int PARTS, int N> DEVICE void hold_sums(float *tile, float (&sum)[PARTS][N][4]) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+#pragma unroll
+  for (int h = 0; h < PARTS; ++h) {
+    hold_results(sum[h]);
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        hold_pair<COLUMNS>(tile, 16 * warp + group + 8 * half, 8 * (N * h + j) + 2 * quad, sum[h][j][2 * half], sum[h][j][2 * half + 1]);
+  }
+}
+
 // The product of `mma_product` by warpgroups, each with 64 rows of a tile of 64 GROUPS x COLUMNS. Both operands' rows lie along the depth. The next
 // STAGES - 2 stages are on their way while one is multiplied and the one before may still be.
 template <int GROUPS, int COLUMNS, int STAGES, int SLICES, class A, class B, class Out>
@@ -106,15 +129,10 @@ DEVICE void warpgroup_product(int64 tile_m, int64 tile_n, int64 begin, int64 end
   typedef Tile<COLUMNS, STAGE_DEPTH, THREADS, B> TileB;
   T *as = reinterpret_cast<T *>(dynamic_shared()), *bs = as + STAGES * TileA::SIZE;
   int64 m0 = tile_m * M, n0 = tile_n * COLUMNS;
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+  int warp = threadIdx.x / 32;
   bool chunks_a = a.template in_chunks<8>(), chunks_b = b.template in_chunks<8>();
   float sum[PARTS][PART / 8][4];
-#pragma unroll
-  for (int h = 0; h < PARTS; ++h)
-#pragma unroll
-    for (int j = 0; j < PART / 8; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) sum[h][j][e] = 0.0f;
+  clear_sums(sum);
   TileA next_a;
   TileB next_b;
   next_a.aim(a, m0);
@@ -153,14 +171,6 @@ DEVICE void warpgroup_product(int64 tile_m, int64 tile_n, int64 begin, int64 end
   await_multiply<0>();
   __syncthreads();
   float *tile = reinterpret_cast<float *>(dynamic_shared());
-#pragma unroll
-  for (int h = 0; h < PARTS; ++h) {
-    hold_results(sum[h]);
-#pragma unroll
-    for (int j = 0; j < PART / 8; ++j)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        hold_pair<COLUMNS>(tile, 16 * warp + group + 8 * half, PART * h + 8 * j + 2 * quad, sum[h][j][2 * half], sum[h][j][2 * half + 1]);
-  }
+  hold_sums<COLUMNS>(tile, sum);
   put_tile<M, COLUMNS, THREADS, SLICES>(tile, m0, n0, a.rows, b.rows, out);
 }

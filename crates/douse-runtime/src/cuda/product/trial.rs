@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use douse_core::sym::Expr;
 use douse_core::{Error, Result};
 use douse_cuda::blas::{Form, Product};
-use douse_cuda::{Argument, Blas, DeviceMemory, Function, Grid, Place, Stream};
+use douse_cuda::{Argument, Blas, Device, DeviceMemory, Function, Grid, Place, Stream};
 use douse_program::arena;
 use douse_program::library::Library;
 use douse_program::plan::{BufferId, Plan};
@@ -15,6 +16,7 @@ use douse_program::target::CONTROL_BYTES;
 use super::{LibraryProduct, ProductMeta, ProductsReport, Scratch, Shape};
 use crate::cuda::action::Launched;
 use crate::cuda::device::CudaDevice;
+use crate::cuda::launch::{Operands, fill};
 
 /// Bytes of workspace that an algorithm may take: what cuBLAS takes by itself on Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -166,7 +168,8 @@ impl<'a> Trials<'a> {
             let missing = || Error::internal(format!("buffer {buffer} is none of the product's"));
             memory.get(&buffer).map(DeviceMemory::all).ok_or_else(missing)
         };
-        let own = launches(step.own, place, scratch.all(), flag.all())?;
+        let (plan, flag) = (self.plan, flag.all());
+        let own = Trying { plan, device, place, scratch: scratch.all(), flag }.launches(step.own)?;
         let library = match (&product, parts) {
             (Some(product), Some(scratch_parts)) => {
                 let Shape { a, b, out, .. } = step.shape;
@@ -186,7 +189,8 @@ impl<'a> Trials<'a> {
                     Some(result) if buffer == out.buffer => Ok(result),
                     _ => place(buffer),
                 };
-                let epilogue = launches(step.epilogue, place, scratch_parts.epilogue(scratch.all())?, flag.all())?;
+                let scratch = scratch_parts.epilogue(scratch.all())?;
+                let epilogue = Trying { plan, device, place, scratch, flag }.launches(step.epilogue)?;
                 Some((call, epilogue))
             }
             _ => None,
@@ -235,30 +239,61 @@ impl Step<'_> {
 
 type Ready = (Function, Grid, Vec<Argument>);
 
-/// Launches with everything filled in, where they take nothing but buffers, scratch memory and the flag.
-fn launches(
-    all: &[Launched],
-    place: impl Fn(BufferId) -> Result<Place>,
+/// What the launches of a trial take: buffers, scratch memory and the flag, and no values of a call.
+struct Trying<'a, P> {
+    plan: &'a Plan,
+    device: &'a Device,
+    place: P,
     scratch: Place,
     flag: Place,
-) -> Result<Vec<Ready>> {
-    let mut ready = Vec::new();
-    for Launched { function, launch, buffers } in all {
-        let mut blocks = [0; 3];
-        for (blocks, size) in blocks.iter_mut().zip(&launch.grid) {
-            let size = size.as_int().and_then(|size| u32::try_from(size).ok());
-            *blocks = size.ok_or_else(|| Error::not_supported("a grid that is not known"))?;
-        }
-        if !launch.symbols.is_empty() || launch.random {
-            return Err(Error::not_supported("a launch that takes values of the call"));
-        }
-        let mut arguments =
-            buffers.iter().map(|buffer| place(*buffer).map(Argument::Place)).collect::<Result<Vec<_>>>()?;
-        arguments.extend(launch.scratch.then_some(Argument::Place(scratch)));
-        arguments.extend((launch.flag || launch.guard).then_some(Argument::Place(flag)));
-        ready.push((function.clone(), Grid { blocks, threads: launch.block, shared: launch.shared }, arguments));
+}
+
+impl<P: Fn(BufferId) -> Result<Place>> Trying<'_, P> {
+    fn launches(mut self, all: &[Launched]) -> Result<Vec<Ready>> {
+        let ready = all.iter().map(|launched| {
+            let filled = fill(launched, &mut self)?;
+            Ok(filled.map(|(grid, arguments)| (launched.function.clone(), grid, arguments)))
+        });
+        ready.filter_map(Result::transpose).collect()
     }
-    Ok(ready)
+}
+
+fn value_of_call<T>() -> Result<T> {
+    Err(Error::not_supported("a launch that takes values of the call"))
+}
+
+impl<P: Fn(BufferId) -> Result<Place>> Operands for Trying<'_, P> {
+    fn plan(&self) -> &Plan {
+        self.plan
+    }
+
+    fn device(&self) -> &Device {
+        self.device
+    }
+
+    fn place(&mut self, buffer: BufferId) -> Result<Place> {
+        (self.place)(buffer)
+    }
+
+    fn value(&self, expr: &Expr) -> Result<i64> {
+        expr.as_int().map_or_else(value_of_call, Ok)
+    }
+
+    fn symbol(&self, _: u32) -> Result<i64> {
+        value_of_call()
+    }
+
+    fn scratch(&self) -> Result<Place> {
+        Ok(self.scratch)
+    }
+
+    fn flag(&self) -> Result<Place> {
+        Ok(self.flag)
+    }
+
+    fn random(&self) -> Result<Place> {
+        value_of_call()
+    }
 }
 
 fn launch_all(all: &[Ready], stream: &Stream) -> Result<()> {
