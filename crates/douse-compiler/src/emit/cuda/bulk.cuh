@@ -76,7 +76,7 @@ template <class T, int LEADING, bool TURNED_> struct Mapped {
 template <int GROUPS, int COLUMNS, int STAGES, int SLICES, class A, class B, class Out>
 DEVICE void bulk_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
-  const int M = 64 * GROUPS, THREADS = 128 * GROUPS + 32, PART = COLUMNS < 128 ? COLUMNS : 128, PARTS = COLUMNS / PART;
+  const int M = 64 * GROUPS, THREADS = 128 * GROUPS + 32, PART = part_of(COLUMNS, B::TURNED), PARTS = COLUMNS / PART;
   const int SIZE_A = M * STAGE_DEPTH, SIZE_B = COLUMNS * STAGE_DEPTH, BYTES = (SIZE_A + SIZE_B) * (int)sizeof(T);
   const int RESULTS = M * (COLUMNS + RESULTS_APART) * (int)sizeof(float);
   T *as = reinterpret_cast<T *>(dynamic_shared()), *bs = as + STAGES * SIZE_A;
