@@ -113,7 +113,9 @@ MULTIPLY(float16, f16)
 MULTIPLY(bfloat16, bf16)
 
 // Columns that one instruction multiplies: those of a turned operand lie in blocks of 64.
-constexpr int part_of(int columns, bool turned) { return columns < 128 || (turned && columns % 128 != 0) ? 64 : columns % 128 == 0 ? 128 : 96; }
+template <int COLUMNS, bool TURNED> struct PartOf {
+  static const int VALUE = COLUMNS % 128 == 0 ? 128 : COLUMNS % 96 == 0 && !TURNED ? 96 : 64;
+};
 
 // Sums of 64 rows of a tile, which a warpgroup has: by parts of the columns.
 template <int PARTS, int N> DEVICE void clear_sums(float (&sum)[PARTS][N][4]) {
@@ -143,7 +145,7 @@ template <int COLUMNS, int PARTS, int N> DEVICE void hold_sums(float *tile, floa
 template <int GROUPS, int COLUMNS, int STAGES, int SLICES, class A, class B, class Out>
 DEVICE void warpgroup_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
-  const int M = 64 * GROUPS, THREADS = 128 * GROUPS, PART = part_of(COLUMNS, false), PARTS = COLUMNS / PART;
+  const int M = 64 * GROUPS, THREADS = 128 * GROUPS, PART = PartOf<COLUMNS, false>::VALUE, PARTS = COLUMNS / PART;
   typedef Tile<M, STAGE_DEPTH, THREADS, A> TileA;
   typedef Tile<COLUMNS, STAGE_DEPTH, THREADS, B> TileB;
   T *as = reinterpret_cast<T *>(dynamic_shared()), *bs = as + STAGES * TileA::SIZE;
