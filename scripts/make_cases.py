@@ -347,6 +347,46 @@ def tile_products():
     return TileProducts(), [call(66)]
 
 
+class AttentionTiles(nn.Module):
+    """Attention of so many heads (each the same) that tiles of Hopper's copy engine are taken. Masks hide whole steps of keys, some keys of a step,
+    every key of a query, or nothing."""
+
+    def forward(self, query, key, position):
+        query, key = (x.expand(-1, 132, -1, -1) for x in (query, key))
+        columns = torch.arange(key.shape[2])
+        causal = F.scaled_dot_product_attention(query, key, key, is_causal=True)
+        seen = F.scaled_dot_product_attention(query, key, key, attn_mask=columns <= position[:, None])
+        late = torch.where(columns >= 128 + position[:, None], 0.0, float("-inf")).half()
+        late = F.scaled_dot_product_attention(query, key, key, attn_mask=late, scale=0.3)
+        return causal[:, ::131], seen[:, 1], late[:, 0]
+
+
+@case()
+def attention_tiles():
+    position = torch.arange(24) + 20
+    position[3] = -1
+    call = (torch.randn(1, 1, 24, 64).half(), torch.randn(1, 1, 150, 64).half(), position)
+    return AttentionTiles(), [call]
+
+
+class FewChannels(nn.Module):
+    """Convolutions of 16-bit images with few channels: of large filters, next to each other, in either layout."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 11, stride=4, padding=2).half()
+        self.second = nn.Conv2d(5, 24, (3, 2), padding=1, dilation=(2, 1)).bfloat16()
+
+    def forward(self, image, features):
+        return F.relu(self.first(image)), self.second(features) * 0.5
+
+
+@case(image={0: torch.export.Dim("n", min=1, max=16)}, features=None)
+def few_channels():
+    call = lambda n: (torch.randn(n, 3, 23, 21).half(), torch.randn(1, 5, 9, 8).bfloat16().contiguous(memory_format=torch.channels_last))
+    return FewChannels(), [call(2), call(1)]
+
+
 class KeyValueCache(nn.Module):
     def __init__(self):
         super().__init__()

@@ -117,31 +117,51 @@ DEVICE uint32 pack_pair(float low, float high, bfloat16) {
 // What is left of a sum under the maximum `old` under another, `top`: while every score is -inf there is nothing to scale. Scores are in powers of 2.
 DEVICE float rescale(float old, float top) { return fast_exp2(old - (top == -INFINITY_F ? 0.0f : top)); }
 
+// How scores come from products: `see(row, key, product)` is where a mask hides or changes something, `plain(product)` elsewhere. Scores times `factor`,
+// which is positive, are in powers of 2.
+template <class Plain, class See> struct Scores {
+  float factor;
+  Plain plain;
+  See see;
+};
+template <class Plain, class See> DEVICE Scores<Plain, See> scores(float factor, Plain plain, See see) {
+  return Scores<Plain, See>{factor, plain, see};
+}
+
 // A step of the softmax that runs along a row, of which each lane of a quad has some scores, as `mma` deals them (HALF: of the row eight below):
 // scores become weights. Returns what earlier sums are multiplied by.
-template <int HALF, int N> DEVICE float running_softmax(float (&s)[N][4], float &top, float &total) {
+template <int HALF, int N> DEVICE float running_softmax(float (&s)[N][4], float scale, float &top, float &total) {
   float most = top;
 #pragma unroll
   for (int j = 0; j < N; ++j) most = fmaxf(most, fmaxf(s[j][2 * HALF], s[j][2 * HALF + 1]));
   most = fmaxf(most, shuffle_xor(most, 1));
   most = fmaxf(most, shuffle_xor(most, 2));
-  float factor = rescale(top, most), own = 0.0f;
+  const float zero = most == -INFINITY_F ? 0.0f : -most * scale, factor = fast_exp2(fmaf(top, scale, zero));
+  float own = 0.0f;
   top = most;
 #pragma unroll
   for (int j = 0; j < N; ++j)
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       float &x = s[j][2 * HALF + e];
-      x = rescale(x, most);
+      x = fast_exp2(fmaf(x, scale, zero));
       own += x;
     }
   total = total * factor + own;
   return factor;
 }
 
-// Scales and masks the scores of a step: of keys from `key0` on, of rows `row` and eight below. CUT: some of the keys are not seen.
+// Makes scores of a step's products: of keys from `key0` on, of rows `row` and eight below. PLAIN: no mask hides or changes any. `cut`: some keys
+// are not there, or later than a causal product sees.
 template <bool CAUSAL, int GROUP, int N, class Score>
-DEVICE void score_step(float (&s)[N][4], int64 row0, int64 rows, int64 key0, int64 end, bool cut, Score score) {
+DEVICE void score_step(float (&s)[N][4], int64 row0, int64 rows, int64 key0, int64 end, bool cut, bool plain, const Score &score) {
+  if (plain && !cut) {
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[j][e] = score.plain(s[j][e]);
+    return;
+  }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     int64 row = row0 + 8 * half, in_rows = smaller(row, rows - 1);
@@ -152,19 +172,72 @@ DEVICE void score_step(float (&s)[N][4], int64 row0, int64 rows, int64 key0, int
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float &x = s[j][2 * half + e];
-        int64 k = key0 + 8 * j + e;
-        if (!cut) x = score(in_rows, k, x);
-        else x = 8 * j + e < limit ? score(in_rows, k, x) : -INFINITY_F;
+        if (8 * j + e >= limit) x = -INFINITY_F;
+        else x = plain ? score.plain(x) : score.see(in_rows, key0 + 8 * j + e, x);
       }
   }
 }
 
+// ---- What masks let through ------------------------------------------------------------------------------------------------
+
+// Of the keys of a step: none is seen by any row; all are, as they are; or one must look.
+const uint8 HIDDEN = 0, PLAIN = 1, MIXED = 2;
+// No mask, or nothing known of it.
+template <bool MASKED> struct Unlooked {
+  DEVICE Unlooked operator()(unsigned char *, int64, int64) const { return *this; }
+  DEVICE bool plain(int64) const { return !MASKED; }
+  DEVICE int64 next(int64 step, int64) const { return step; }
+};
+// What was looked at, step by step; of later ones nothing is known.
+struct Sights {
+  const uint8 *at;
+  int64 known;
+  DEVICE bool plain(int64 step) const { return step < known && at[step] == PLAIN; }
+  // The first step from this on where something is seen.
+  DEVICE int64 next(int64 step, int64 steps) const {
+    while (step < smaller(known, steps) && at[step] == HIDDEN) ++step;
+    return step;
+  }
+};
+DEVICE bool hides(boolean m) { return m.bits == 0; }
+DEVICE bool changes(boolean m) { return m.bits == 0; }
+template <class M> DEVICE bool hides(M m) { return Element<M>::load(m) == -INFINITY_F; }
+template <class M> DEVICE bool changes(M m) { return Element<M>::load(m) != 0; }
+
+// Looks at a mask's rows for the keys before `end`, KEYS a step; a block's warps share the steps, and see what is there after a barrier. Rows of the
+// product from a multiple of UNIT on have one row of the mask, whose elements are neighbours and begin at multiples of 16 bytes.
+template <int64 UNIT, int KEYS, class M, class Row>
+DEVICE Sights look(unsigned char *room, int most, int warps, int64 row0, int64 rows, int64 end, const Row &row_at) {
+  const int N = 16 / (int)sizeof(M), LANES = KEYS / N, TOGETHER = 32 / LANES;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64 first = row0 / UNIT, last = (row0 + rows - 1) / UNIT, known = smaller<int64>((end + KEYS - 1) / KEYS, most);
+  for (int64 step = warp; step < known; step += warps) {
+    const int64 key = step * KEYS + lane % LANES * N;
+    const int count = (int)larger<int64>(smaller<int64>(end - key, N), 0);
+    bool seen = false, changed = false;
+#pragma unroll 4
+    for (int64 r = first + lane / LANES; r <= last; r += TOGETHER) {
+      const Vector<M, N> v = load_vector<N>(row_at(r * UNIT) + key, count);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        seen |= i < count && !hides(v.element[i]);
+        changed |= i < count && changes(v.element[i]);
+      }
+    }
+    seen = __any_sync(0xffffffffu, seen);
+    changed = __any_sync(0xffffffffu, changed);
+    if (lane == 0) room[step] = !seen ? HIDDEN : changed ? MIXED : PLAIN;
+  }
+  return Sights{room, known};
+}
+
 // Rows of queries (of every head that shares the keys) against the keys from `begin` to `end`, on tensor cores: 16 rows a warp, ROW_WARPS of them;
-// KEY_WARPS warps share the KEYS keys of a step. Keys and values of the next step are fetched meanwhile. `score(row, key, product)` scales and
-// masks, and gives powers of 2; CAUSAL: row r, which is query r / GROUP, sees keys up to that. `out(row, d, run, count, top, total)` gets sums
+// KEY_WARPS warps share the KEYS keys of a step. Keys and values of the next STAGES - 1 steps are on their way meanwhile. `look(rows)` says which
+// steps may be left out. CAUSAL: row r, which is query r / GROUP, sees keys up to that. `out(row, d, run, count, top, total)` gets sums
 // of weights 2^(score - top) times values, and of weights.
-template <class T, int HEAD, int VALUE, int ROW_WARPS, int KEY_WARPS, int KEYS, bool CAUSAL, int GROUP, class Query, class Key, class Val, class Score, class Out>
-DEVICE void mma_attention(int64 row0, int64 begin, int64 end, const Query &query, const Key &key, const Val &value, Score score, Out out) {
+template <class T, int HEAD, int VALUE, int ROW_WARPS, int KEY_WARPS, int KEYS, int STAGES, bool CAUSAL, int GROUP, class Query, class Key, class Val, class Look,
+          class Score, class Out>
+DEVICE void mma_attention(int64 row0, int64 begin, int64 end, const Query &query, const Key &key, const Val &value, const Look &look, const Score &score, Out out) {
   const int THREADS = 32 * ROW_WARPS * KEY_WARPS, ROWS = 16 * ROW_WARPS, OWN = KEYS / KEY_WARPS;
   const int HEAD_LINE = (HEAD + 63) / 64 * 64, VALUE_LINE = (VALUE + 63) / 64 * 64, HEAD_STEPS = (HEAD + 15) / 16, VALUE_STEPS = (VALUE + 15) / 16;
   // Fragments of longer heads would take too many registers.
@@ -172,40 +245,53 @@ DEVICE void mma_attention(int64 row0, int64 begin, int64 end, const Query &query
   typedef Tile<ROWS, HEAD_LINE, THREADS, Query> TileQ;
   typedef Tile<KEYS, HEAD_LINE, THREADS, Key> TileK;
   typedef Tile<KEYS, VALUE_LINE, THREADS, Val> TileV;
-  T *qs = reinterpret_cast<T *>(dynamic_shared()), *ks = qs + TileQ::SIZE, *vs = ks + 2 * TileK::SIZE;
+  T *qs = reinterpret_cast<T *>(dynamic_shared()), *ks = qs + TileQ::SIZE, *vs = ks + STAGES * TileK::SIZE;
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
   int own_row = warp / KEY_WARPS * 16, own_key = warp % KEY_WARPS * OWN;
   bool chunks_q = query.template in_chunks<8>(), chunks_k = key.template in_chunks<8>(), chunks_v = value.template in_chunks<8>();
   TileQ tile_q;
   TileK tile_k;
   TileV tile_v;
-  if (CAUSAL) end = smaller(end, (smaller(row0 + ROWS, query.rows) - 1) / GROUP + 1);
-  const auto fetch_keys = [&](int64 key0, int slot) {
+  const int64 rows = smaller<int64>(query.rows - row0, ROWS);
+  if (CAUSAL) end = smaller(end, (row0 + rows - 1) / GROUP + 1);
+  const int64 steps = end > begin ? (end - begin + KEYS - 1) / KEYS : 0;
+  tile_q.begin(query, row0, 0, qs, chunks_q);
+  tile_q.finish(query, qs);
+  const auto sights = look(reinterpret_cast<unsigned char *>(vs + STAGES * TileV::SIZE), rows, end);
+  const auto fetch_keys = [&](int64 step, int slot) {
+    if (step >= steps) return;
+    const int64 key0 = begin + step * KEYS;
     tile_k.begin(key, key0, 0, ks + slot * TileK::SIZE, chunks_k);
     tile_v.begin(value, key0, 0, vs + slot * TileV::SIZE, chunks_v);
     tile_k.finish(key, ks + slot * TileK::SIZE);
     tile_v.finish(value, vs + slot * TileV::SIZE);
   };
-  tile_q.begin(query, row0, 0, qs, chunks_q);
-  tile_q.finish(query, qs);
-  if (begin < end) fetch_keys(begin, 0);
-  end_copies();
+  int64 step = sights.next(0, steps), ahead = step;
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; ++s) {
+    fetch_keys(ahead, s);
+    end_copies();
+    ahead = sights.next(ahead + 1, steps);
+  }
   float sum[2 * VALUE_STEPS][4], top[2] = {-INFINITY_F, -INFINITY_F}, total[2] = {0.0f, 0.0f};
 #pragma unroll
   for (int j = 0; j < 2 * VALUE_STEPS; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e) sum[j][e] = 0.0f;
   uint32 held[HOLD ? HEAD_STEPS : 1][4];
-  int slot = 0;
-  for (int64 key0 = begin; key0 < end; key0 += KEYS) {
-    await_copies<0>();
+  bool first = true;
+  for (int slot = 0, free = STAGES - 1; step < steps; step = sights.next(step + 1, steps)) {
+    const int64 key0 = begin + step * KEYS;
+    await_copies<STAGES - 2>();
     __syncthreads();
-    if (HOLD && key0 == begin) {
+    if (HOLD && first) {
 #pragma unroll
       for (int d = 0; d < HEAD_STEPS; ++d) TileQ::fragment(query, qs, own_row, 16 * d, true, held[HOLD ? d : 0]);
     }
-    if (key0 + KEYS < end) fetch_keys(key0 + KEYS, slot ^ 1);
+    first = false;
+    fetch_keys(ahead, free);
     end_copies();
+    ahead = sights.next(ahead + 1, steps);
     const T *kt = ks + slot * TileK::SIZE, *vt = vs + slot * TileV::SIZE;
     float s[OWN / 8][4];
 #pragma unroll
@@ -227,8 +313,8 @@ DEVICE void mma_attention(int64 row0, int64 begin, int64 end, const Query &query
       }
     }
     bool cut = key0 + KEYS > end || (CAUSAL && key0 + KEYS > (row0 + own_row) / GROUP + 1);
-score_step<CAUSAL, GROUP>(s, row0 + own_row + group, query.rows, key0 + own_key + 2 * quad, end, cut, score);
-    float factors[2] = {running_softmax<0>(s, top[0], total[0]), running_softmax<1>(s, top[1], total[1])};
+    score_step<CAUSAL, GROUP>(s, row0 + own_row + group, query.rows, key0 + own_key + 2 * quad, end, cut, sights.plain(step), score);
+    float factors[2] = {running_softmax<0>(s, score.factor, top[0], total[0]), running_softmax<1>(s, score.factor, top[1], total[1])};
 #pragma unroll
     for (int j = 0; j < 2 * VALUE_STEPS; ++j)
 #pragma unroll
@@ -247,13 +333,15 @@ score_step<CAUSAL, GROUP>(s, row0 + own_row + group, query.rows, key0 + own_key 
         mma(sum[2 * d + 1], weight, right, T{});
       }
     }
-    slot ^= 1;
+    free = slot;
+    slot = slot + 1 == STAGES ? 0 : slot + 1;
   }
   await_copies<0>();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     total[half] += shuffle_xor(total[half], 1);
     total[half] += shuffle_xor(total[half], 2);
+    top[half] *= score.factor;
   }
   if (KEY_WARPS > 1) {
     // The warps' parts, in their order. [warp][row][value, top, total]
@@ -330,20 +418,27 @@ template <int VALUE> struct Own {
   }
 };
 // A thread joins two columns of a row's lines, in their order.
-template <int VALUE, class Out> DEVICE void join_parts(int64 at, int64 rows, int parts, const float *lines, Out out) {
+template <int VALUE, int PARTS, class Out> DEVICE void join_parts(int64 at, int64 rows, const float *lines, Out out) {
   const int PAIRS = (VALUE + 1) / 2, LINE = VALUE + 2;
   int64 row = at / PAIRS;
   int d = (int)(at % PAIRS) * 2;
   if (row >= rows) return;
   float most = -INFINITY_F, all = 0.0f;
   Run<float, 2> run = {{0.0f, 0.0f}};
-  for (int p = 0; p < parts; ++p) most = fmaxf(most, lines[(p * rows + row) * LINE + VALUE]);
-  for (int p = 0; p < parts; ++p) {
+  // All parts' tops are on their way at once, and then some parts' sums.
+  float tops[PARTS];
+#pragma unroll
+  for (int p = 0; p < PARTS; ++p) tops[p] = lines[(p * rows + row) * LINE + VALUE];
+#pragma unroll
+  for (int p = 0; p < PARTS; ++p) most = fmaxf(most, tops[p]);
+#pragma unroll
+  for (int p = 0; p < PARTS; ++p) {
     const float *line = lines + (p * rows + row) * LINE;
-    float factor = rescale(line[VALUE], most);
+    const Vector<float, 2> pair = load_vector<2>(line + d, VALUE - d < 2 ? 1 : 2);
+    const float factor = rescale(tops[p], most);
     all = fmaf(line[VALUE + 1], factor, all);
-    run.x[0] = fmaf(line[d], factor, run.x[0]);
-    if (d + 1 < VALUE) run.x[1] = fmaf(line[d + 1], factor, run.x[1]);
+    run.x[0] = fmaf(pair.element[0], factor, run.x[0]);
+    run.x[1] = fmaf(pair.element[1], factor, run.x[1]);
   }
   divided(out)(row, d, run, VALUE - d < 2 ? 1 : 2, most, all);
 }

@@ -76,7 +76,7 @@ template <class T, int LEADING, bool TURNED_> struct Mapped {
 template <int GROUPS, int COLUMNS, int STAGES, int SLICES, class A, class B, class Out>
 DEVICE void bulk_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
-  const int M = 64 * GROUPS, THREADS = 128 * GROUPS + 32, PART = COLUMNS < 128 ? COLUMNS : 128, PARTS = COLUMNS / PART;
+  const int M = 64 * GROUPS, THREADS = 128 * GROUPS + 32, PART = PartOf<COLUMNS, B::TURNED>::VALUE, PARTS = COLUMNS / PART;
   const int SIZE_A = M * STAGE_DEPTH, SIZE_B = COLUMNS * STAGE_DEPTH, BYTES = (SIZE_A + SIZE_B) * (int)sizeof(T);
   const int RESULTS = M * (COLUMNS + RESULTS_APART) * (int)sizeof(float);
   T *as = reinterpret_cast<T *>(dynamic_shared()), *bs = as + STAGES * SIZE_A;
@@ -119,7 +119,7 @@ DEVICE void bulk_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
         for (int h = 0; h < PARTS; ++h) {
           // Sixteen elements of depth are 32 bytes of each line, or 16 lines of 128.
           uint64 part = right + (B::TURNED ? 128 : 2) * k + h * (PART * 128 / 16);
-          if (B::TURNED) multiply_turned(sum[h], left + 2 * k, part, step > 0 || k > 0, T{});
+          if constexpr (B::TURNED) multiply_turned(sum[h], left + 2 * k, part, step > 0 || k > 0, T{});
           else multiply(sum[h], left + 2 * k, part, step > 0 || k > 0, T{});
         }
       end_multiply();

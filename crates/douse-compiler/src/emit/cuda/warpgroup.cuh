@@ -35,6 +35,9 @@ template <int N> DEVICE void hold_results(float (&)[N][4]) {}
 
 #define RESULTS_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define RESULTS_48 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
+  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define RESULTS_64 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
   "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
@@ -47,6 +50,18 @@ template <int N> DEVICE void hold_results(float (&)[N][4]) {}
   "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]), \
   "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), \
   "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3])
+#define HELD_48(c) "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), \
+  "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]), \
+  "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), \
+  "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), \
+  "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]), \
+  "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]), \
+  "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), \
+  "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3]), \
+  "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]), "+f"(c[8][3]), \
+  "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]), \
+  "+f"(c[10][0]), "+f"(c[10][1]), "+f"(c[10][2]), "+f"(c[10][3]), \
+  "+f"(c[11][0]), "+f"(c[11][1]), "+f"(c[11][2]), "+f"(c[11][3])
 #define HELD_64(c) "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), \
   "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]), \
   "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), \
@@ -64,7 +79,7 @@ template <int N> DEVICE void hold_results(float (&)[N][4]) {}
   "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]), \
   "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
 
-// c += (or, without `add`, =) the product of 64 x 16 and 16 x 128 (or 64). A's rows lie along the depth, and B's, or, `multiply_turned`, B's columns
+// c += (or, without `add`, =) the product of 64 x 16 and 16 x 128 (or 96, or 64). A's rows lie along the depth, and B's, or, `multiply_turned`, B's columns
 // are adjacent. A warp has 16 rows, as `mma` deals them.
 #ifdef __CUDA_ARCH__
 #define MULTIPLY_SHARED(FUNCTION, TURNED, T, NAME, N, COUNT, A, B, ADD)                                                \
@@ -88,6 +103,7 @@ template <int N> DEVICE void hold_results(float (&)[N][4]) {}
 #endif
 #define MULTIPLY(T, NAME)                                                                                              \
   MULTIPLY_SHARED(multiply, 0, T, NAME, "128", 64, "%64", "%65", "%66")                                                \
+  MULTIPLY_SHARED(multiply, 0, T, NAME, "96", 48, "%48", "%49", "%50")                                                 \
   MULTIPLY_SHARED(multiply, 0, T, NAME, "64", 32, "%32", "%33", "%34")                                                 \
   MULTIPLY_SHARED(multiply_turned, 1, T, NAME, "128", 64, "%64", "%65", "%66")                                         \
   MULTIPLY_SHARED(multiply_turned, 1, T, NAME, "64", 32, "%32", "%33", "%34")                                          \
@@ -95,6 +111,11 @@ template <int N> DEVICE void hold_results(float (&)[N][4]) {}
   MULTIPLY_HELD(T, NAME, "64", 32, "%32", "%33", "%34", "%35", "%36")
 MULTIPLY(float16, f16)
 MULTIPLY(bfloat16, bf16)
+
+// Columns that one instruction multiplies: those of a turned operand lie in blocks of 64.
+template <int COLUMNS, bool TURNED> struct PartOf {
+  static const int VALUE = COLUMNS % 128 == 0 ? 128 : COLUMNS % 96 == 0 && !TURNED ? 96 : 64;
+};
 
 // Sums of 64 rows of a tile, which a warpgroup has: by parts of the columns.
 template <int PARTS, int N> DEVICE void clear_sums(float (&sum)[PARTS][N][4]) {
@@ -124,7 +145,7 @@ template <int COLUMNS, int PARTS, int N> DEVICE void hold_sums(float *tile, floa
 template <int GROUPS, int COLUMNS, int STAGES, int SLICES, class A, class B, class Out>
 DEVICE void warpgroup_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
-  const int M = 64 * GROUPS, THREADS = 128 * GROUPS, PART = COLUMNS < 128 ? COLUMNS : 128, PARTS = COLUMNS / PART;
+  const int M = 64 * GROUPS, THREADS = 128 * GROUPS, PART = PartOf<COLUMNS, false>::VALUE, PARTS = COLUMNS / PART;
   typedef Tile<M, STAGE_DEPTH, THREADS, A> TileA;
   typedef Tile<COLUMNS, STAGE_DEPTH, THREADS, B> TileB;
   T *as = reinterpret_cast<T *>(dynamic_shared()), *bs = as + STAGES * TileA::SIZE;

@@ -3,11 +3,11 @@
 use douse_core::sym::Expr;
 use douse_core::{Code, Error, Result};
 use douse_program::library::{Attention, View};
-use douse_program::target::LibraryLaunches;
+use douse_program::target::{LibraryLaunches, TensorMap};
 
 use super::function::{Argument, Draft, Writer, nth_last};
 use super::one;
-use super::product::{BLOCKS, Side};
+use super::product::{BLOCKS, STAGE, Side};
 use super::put::Put;
 use super::tiles::{CLUSTER, uses_tensor_cores};
 use crate::emit::names;
@@ -18,13 +18,14 @@ const TEMPLATES: &[&str] = &[
     include_str!("../cuda/product.cuh"),
     include_str!("../cuda/attention.cuh"),
 ];
-const WARPGROUP_TEMPLATES: &[&str] = &[
+const BULK_TEMPLATES: &[&str] = &[
     include_str!("../cuda/operand.cuh"),
     include_str!("../cuda/cluster.cuh"),
     include_str!("../cuda/product.cuh"),
     include_str!("../cuda/attention.cuh"),
     include_str!("../cuda/warpgroup.cuh"),
-    include_str!("../cuda/warpgroup_attention.cuh"),
+    include_str!("../cuda/bulk.cuh"),
+    include_str!("../cuda/bulk_attention.cuh"),
 ];
 
 /// Queries of a block and keys of a step, as in the template without tensor cores.
@@ -115,12 +116,13 @@ struct Form {
     /// Warps along the rows, 16 each, and warps that share a step's keys.
     row_warps: i64,
     key_warps: i64,
-    /// Keys of a step.
+    /// Keys of a step, and how many steps' keys and values are there or on their way.
     keys: i64,
+    stages: i64,
     /// Blocks that each take a part of the keys.
     parts: i64,
-    /// By the template for warpgroups, whose numbers of rows and keys are fixed.
-    warpgroups: bool,
+    /// Where the copy engine brings keys and values: the declarations of their loaders, and their tensor maps.
+    bulk: Option<(String, Vec<TensorMap>)>,
     shared: i64,
 }
 
@@ -132,6 +134,10 @@ const MOST_PARTS: i64 = 64;
 /// What lengths that are known only at run time are taken for.
 const UNKNOWN: i64 = 1024;
 const THREADS: i64 = 256;
+/// Steps of which it is remembered what a mask lets through, a byte each.
+const MOST_SIGHTS: i64 = 1024;
+/// Bytes of the barriers of a stage, by which the copy engine says what is there.
+const BARRIERS: i64 = 4 * 8;
 
 impl Form {
     /// `None` for what does not fit.
@@ -144,39 +150,74 @@ impl Form {
         let rows = guess(nth_last(&query.sizes, 1)?).saturating_mul(group);
         let lengths = guess(nth_last(&key.sizes, 1)?);
         let blocks = |warps: i64| ((rows as u64).div_ceil(16 * warps as u64) as i64).saturating_mul(matrices);
-        let in_chunks = |view: &View, depth: i64| -> Result<bool> {
-            let (row_stride, depth_stride) = (nth_last(&view.strides, 1)?, nth_last(&view.strides, 0)?);
-            let side = Side { rows: nth_last(&view.sizes, 1)?, depth: &Expr::int(depth), row_stride, depth_stride };
-            Ok(side.is_deep(writer.dtype(view)?))
-        };
-        let warpgroups = writer.warpgroups()
-            && blocks(8) >= BLOCKS
-            && (matches!(head, 64 | 128) && matches!(value, 64 | 128))
-            && (in_chunks(key, head)? && in_chunks(&attention.value, value)?);
-        let keys = if warpgroups {
-            128
-        } else if head.max(value) <= 128 {
-            64
-        } else {
-            32
-        };
+        let sights = if attention.mask.is_some() { MOST_SIGHTS } else { 0 };
+        if blocks(8) >= BLOCKS
+            && let Some(bulk) = Form::bulk(writer, attention, head, value)?
+        {
+            let (keys, stages) = (128, 2);
+            let shared = 128 * head * 2 + stages * (keys * (head + value) * 2 + BARRIERS) + sights;
+            let form = Form {
+                head,
+                value,
+                group,
+                row_warps: 8,
+                key_warps: 1,
+                keys,
+                stages,
+                parts: 1,
+                bulk: Some(bulk),
+                shared,
+            };
+            return Ok(Some(form));
+        }
+        let keys = if head.max(value) <= 128 { 64 } else { 32 };
         let (row_warps, key_warps) = match () {
-            () if warpgroups => (8, 1),
             () if keys == 64 && blocks(8) >= 2 * BLOCKS => (8, 1),
             () if blocks(4) >= BLOCKS => (4, 1),
             () => (1, keys / 16),
         };
         let splittable = key_warps > 1 && blocks(1) <= BLOCKS;
         let parts = if splittable { (2 * BLOCKS / blocks(1)).min(lengths / PART).clamp(1, MOST_PARTS) } else { 1 };
+        // No part is empty.
+        let part = (lengths as u64).div_ceil((parts * keys) as u64) as i64 * keys;
+        let parts = ((lengths as u64).div_ceil(part as u64) as i64).clamp(1, parts);
         let line = |size: i64| (size + 63) / 64 * 64;
-        let shared = (16 * row_warps * line(head) + 2 * keys * (line(head) + line(value))) * 2;
-        let fits = value <= LONGEST_VALUE && shared <= if warpgroups { writer.shared_limit() } else { SHARED };
-        Ok(fits.then_some(Form { head, value, group, row_warps, key_warps, keys, parts, warpgroups, shared }))
+        let shared =
+            |stages: i64| (16 * row_warps * line(head) + stages * keys * (line(head) + line(value))) * 2 + sights;
+        // Where blocks have few steps each, all should be on their way at once, in two blocks of a multiprocessor and the lines that they leave.
+        let lines = 16 * row_warps * (value + 2) * 4;
+        let room = (writer.shared_limit() / 2 - 1024 - lines).min(SHARED);
+        let stages = [4, 3].into_iter().find(|stages| key_warps > 1 && shared(*stages) <= room).unwrap_or(2);
+        let shared = shared(stages);
+        let fits = value <= LONGEST_VALUE && shared <= SHARED;
+        Ok(fits.then_some(Form { head, value, group, row_warps, key_warps, keys, stages, parts, bulk: None, shared }))
+    }
+
+    /// The loaders and tensor maps of keys and values, where there can be some and warpgroups multiply them.
+    fn bulk(writer: &Writer, attention: &Attention, head: i64, value: i64) -> Result<Option<(String, Vec<TensorMap>)>> {
+        if !writer.warpgroups() || !matches!(head, 64 | 128) || !matches!(value, 64 | 128) {
+            return Ok(None);
+        }
+        let (mut loaders, mut maps) = (String::new(), Vec::new());
+        let at = ["batch", "key_head"].map(str::to_owned);
+        for (view, argument, name, depth) in
+            [(&attention.key, (1, "key"), "keys", head), (&attention.value, (2, "value"), "values", value)]
+        {
+            let (row_stride, depth_stride) = (nth_last(&view.strides, 1)?, nth_last(&view.strides, 0)?);
+            let side = Side { rows: nth_last(&view.sizes, 1)?, depth: &Expr::int(depth), row_stride, depth_stride };
+            let leading = [nth_last(&view.sizes, 3)?, nth_last(&view.sizes, 2)?].map(Expr::clone);
+            let Some((loader, map)) = side.mapped(writer, view, argument, name, &leading, &at, false) else {
+                return Ok(None);
+            };
+            loaders.push_str(&loader);
+            maps.push(map.of_tiles(STAGE, 128));
+        }
+        Ok(Some((loaders, maps)))
     }
 
     fn emit(&self, writer: &mut Writer, attention: &Attention) -> Result<LibraryLaunches> {
-        let Attention { query, key, value, mask, out, scale, causal } = attention;
-        let Form { head, value: head_value, group, row_warps, key_warps, keys, parts, warpgroups, shared } = *self;
+        let Attention { query, key, value, mask, out, causal, .. } = attention;
+        let Form { head, value: head_value, group, row_warps, key_warps, keys, stages, parts, shared, .. } = *self;
         let element = writer.element(query)?;
         let (queries, length) = (nth_last(&query.sizes, 1)?, nth_last(&key.sizes, 1)?);
         let (key_heads, batch) = (nth_last(&key.sizes, 2)?, nth_last(&query.sizes, 3)?);
@@ -198,7 +239,11 @@ impl Form {
             row_chunks(query, head),
             writer.size(&query.offset)
         );
-        for (view, name, argument, depth) in [(key, "keys", "key", head), (value, "values", "value", head_value)] {
+        let sides = [(key, "keys", "key", head), (value, "values", "value", head_value)];
+        if let Some((bulk, _)) = &self.bulk {
+            loaders.push_str(bulk);
+        }
+        for (view, name, argument, depth) in sides.into_iter().filter(|_| self.bulk.is_none()) {
             let (row_stride, depth_stride) = (nth_last(&view.strides, 1)?, nth_last(&view.strides, 0)?);
             let place = |at: &[&str]| {
                 let at: Vec<String> = ["batch", "key_head"].iter().chain(at).map(|s| (*s).to_owned()).collect();
@@ -216,21 +261,12 @@ impl Form {
                 ));
             }
         }
-        // In powers of 2.
-        let mut score = format!("s *= (float){};", names::float64(*scale * std::f64::consts::LOG2_E));
-        if let Some(mask) = mask {
-            let masked = at(mask, "j");
-            score.push_str(&match writer.dtype(mask)?.is_bool() {
-                true => format!(" if (!load(mask + {masked})) return -INFINITY_F;"),
-                false => format!(" s += load(mask + {masked}) * LOG2_E;"),
-            });
-        }
+        let (scores, look) = self.scores(writer, attention, &at_row)?;
         // The longest rows of a causal product first.
         let tile =
             if *causal { format!("{tiles_text} - 1 - rest % {tiles_text}") } else { format!("rest % {tiles_text}") };
         let mut body = format!(
-            "  int64 rest = blockIdx.x;\n  const int64 tile = {tile};\n  rest /= {tiles_text};\n{coordinates}{loaders}  \
-             const auto score = [=](int64 row, int64 j, float s) {{ {score} return s; }};\n"
+            "  int64 rest = blockIdx.x;\n  const int64 tile = {tile};\n  rest /= {tiles_text};\n{coordinates}{loaders}{scores}"
         );
         let put = Put {
             setup: String::new(),
@@ -241,24 +277,25 @@ impl Form {
             epilogue: None,
         };
         let call = |begin: &str, end: &str, out: &str| {
-            if warpgroups {
+            if self.bulk.is_some() {
                 return format!(
-                    "  warpgroup_attention<{element}, {head}, {head_value}, {causal}, {group}>(tile * 128, {end}, rows, keys, values, \
-                     score, {out});\n"
+                    "  bulk_attention<{element}, {head}, {head_value}, {stages}, {causal}, {group}>(tile * 128, {end}, rows, keys, values, \
+                     {look}, score, {out});\n"
                 );
             }
             format!(
-                "  mma_attention<{element}, {head}, {head_value}, {row_warps}, {key_warps}, {keys}, {causal}, {group}>(tile * {}, {begin}, {end}, \
-                 rows, keys, values, score, {out});\n",
+                "  mma_attention<{element}, {head}, {head_value}, {row_warps}, {key_warps}, {keys}, {stages}, {causal}, {group}>(tile * {}, {begin}, \
+                 {end}, rows, keys, values, {look}, score, {out});\n",
                 16 * row_warps
             )
         };
         let mut arguments =
             vec![Argument::read("query", query), Argument::read("key", key), Argument::read("value", value)];
         arguments.extend(mask.iter().map(|mask| Argument::read("mask", mask)));
+        let maps = self.bulk.as_ref().map(|(_, maps)| maps.clone()).unwrap_or_default();
         let draft = |name, arguments, body, grid, threads: i64, shared: i64| Draft {
             name,
-            templates: if warpgroups { WARPGROUP_TEMPLATES } else { TEMPLATES },
+            templates: if self.bulk.is_some() { BULK_TEMPLATES } else { TEMPLATES },
             arguments,
             sizes: vec![],
             body,
@@ -266,9 +303,11 @@ impl Form {
             threads: threads as u32,
             shared: shared as u32,
             scratch: parts > 1,
+            maps: if name == "attention" { maps.clone() } else { vec![] },
+            together: i64::from(self.bulk.is_some()),
             ..Draft::default()
         };
-        let threads = 32 * row_warps * key_warps;
+        let threads = 32 * self.warps();
         let length_text = writer.size(length);
         if parts == 1 {
             arguments.extend(put.arguments());
@@ -308,7 +347,7 @@ impl Form {
         ));
         let head = format!("const int64 rest = all / {rows_text}, row = all % {rows_text};\n{coordinates}");
         let join = format!(
-            "{}  join_parts<{head_value}>(blockIdx.x * {THREADS}ll + threadIdx.x, {all_rows_text}, {parts}, \
+            "{}  join_parts<{head_value}, {parts}>(blockIdx.x * {THREADS}ll + threadIdx.x, {all_rows_text}, \
              static_cast<const float *>(scratch), put);\n",
             put.declare(writer, "all", &head, 1)?
         );
@@ -320,6 +359,63 @@ impl Form {
             writer.add(draft("join_parts", put.arguments(), join, join_grid, THREADS, 0))?,
         ];
         Ok(LibraryLaunches { launches, scratch: &all_rows * (parts * (head_value + 2) * 4), count: None })
+    }
+
+    /// Warps of a block. A warpgroup more asks the copy engine.
+    fn warps(&self) -> i64 {
+        self.row_warps * self.key_warps + if self.bulk.is_some() { 4 } else { 0 }
+    }
+
+    /// Statements that declare `score`, which makes scores of products, and what looks at the mask. `at_row` are the coordinates of an element of
+    /// a row.
+    fn scores(
+        &self,
+        writer: &Writer,
+        attention: &Attention,
+        at_row: &dyn Fn(&str) -> [String; 4],
+    ) -> Result<(String, String)> {
+        let Form { group, row_warps, key_warps, keys, .. } = *self;
+        // In powers of 2.
+        let scale = attention.scale * std::f64::consts::LOG2_E;
+        let scaled = format!("s * (float){}", names::float64(scale));
+        let place = |mask: &View, j: &str| writer.place(mask, &at_row(j));
+        let (factor, plain, see) = match &attention.mask {
+            // The scale of scores that are only hidden goes into the exponent's.
+            None if scale > 0.0 => (scale, "s".to_owned(), "s".to_owned()),
+            None => (1.0, scaled.clone(), scaled),
+            Some(mask) if writer.dtype(mask)?.is_bool() && scale > 0.0 => {
+                (scale, "s".to_owned(), format!("load(mask + {}) ? s : -INFINITY_F", place(mask, "j")))
+            }
+            Some(mask) if writer.dtype(mask)?.is_bool() => {
+                (1.0, scaled.clone(), format!("load(mask + {}) ? {scaled} : -INFINITY_F", place(mask, "j")))
+            }
+            Some(mask) => (1.0, scaled.clone(), format!("{scaled} + load(mask + {}) * LOG2_E", place(mask, "j"))),
+        };
+        let mut text = format!(
+            "  const auto score = scores((float){}, [=](float s) {{ return {plain}; }}, [=](int64 row, int64 j, float s) {{ return {see}; }});\n",
+            names::float64(factor)
+        );
+        let Some(mask) = &attention.mask else { return Ok((text, "Unlooked<false>{}".to_owned())) };
+        if key_warps > 1 || !nth_last(&mask.strides, 0)?.is_int(1) {
+            return Ok((text, "Unlooked<true>{}".to_owned()));
+        }
+        // So many rows have one row of the mask.
+        let unit = match (nth_last(&mask.strides, 1)?.is_int(0), nth_last(&mask.strides, 2)?.is_int(0)) {
+            (true, true) => i64::from(i32::MAX),
+            (false, true) => group,
+            _ => 1,
+        };
+        let element = writer.element(mask)?;
+        let warps = self.warps();
+        let wait = if self.bulk.is_some() { "" } else { " __syncthreads();" };
+        text.push_str(&format!(
+            "  const auto mask_row = [=](int64 row) -> const {element} * {{ return mask + ({}); }};\n  \
+             const auto look_at = [=](unsigned char *room, int64 rows, int64 end) {{ const Sights sights = look<{unit}, {keys}, {element}>(room, \
+             {MOST_SIGHTS}, {warps}, tile * {}, rows, end, mask_row);{wait} return sights; }};\n",
+            place(mask, "0"),
+            16 * row_warps
+        ));
+        Ok((text, "look_at".to_owned()))
     }
 }
 

@@ -5,6 +5,7 @@ use douse_core::{Error, Result};
 use douse_program::library::{Convolution, View};
 use douse_program::target::LibraryLaunches;
 
+use super::few_channels;
 use super::function::{Argument, Draft, Writer};
 use super::one;
 use super::product::{self, Mapped, Product, Side, TEMPLATES};
@@ -16,10 +17,37 @@ const THREADS: i64 = 256;
 /// Elements of a chunk that templates fetch at once, at most.
 const CHUNK: i64 = 8;
 
+/// Where the input and the weight lie, in the text of a function.
+pub(super) struct Source<'a> {
+    pub input: &'static str,
+    pub weight: &'static str,
+    pub arguments: Vec<Argument<'a>>,
+    /// Statements that declare the two, where they are no arguments.
+    pub declared: String,
+    /// Bytes at the start of the scratch memory that they take.
+    pub scratch: Expr,
+}
+
 pub(super) fn emit(
     writer: &mut Writer,
     convolution: &Convolution,
     epilogue: Option<&Epilogue>,
+) -> Result<LibraryLaunches> {
+    if few_channels::are_worth_copying(writer, convolution)? {
+        return few_channels::emit(writer, convolution, epilogue);
+    }
+    let Convolution { input, weight, .. } = convolution;
+    let arguments = vec![Argument::read("input", input), Argument::read("weight", weight)];
+    let source = Source { input: "input", weight: "weight", arguments, declared: String::new(), scratch: Expr::int(0) };
+    emit_from(writer, convolution, epilogue, source)
+}
+
+/// From where the two lie.
+pub(super) fn emit_from(
+    writer: &mut Writer,
+    convolution: &Convolution,
+    epilogue: Option<&Epilogue>,
+    source: Source,
 ) -> Result<LibraryLaunches> {
     let Convolution { input, weight, out, groups, .. } = convolution;
     let [batch, out_channels, spatial @ ..] = out.sizes.as_slice() else {
@@ -37,18 +65,18 @@ pub(super) fn emit(
     };
     let positions = batch * &Expr::product(spatial);
     let depth = &shape.group_in * &Expr::product(weight.sizes.get(2..).unwrap_or_default());
-    let arguments = vec![Argument::read("input", input), Argument::read("weight", weight)];
     // Results are neighbours along the columns: they should be neighbours in memory.
     let out_last = out.strides.get(1).is_some_and(|stride| stride.is_int(1));
-    let window = window(writer, convolution, &shape)?;
+    let window = window(writer, convolution, &shape, &source)?;
     let put = put(writer, convolution, &shape, out_last, epilogue)?;
     if shape.group_out.as_int().is_some_and(|channels| channels < TILED) {
-        return direct(writer, convolution, &shape, arguments, &window, &put);
+        return direct(writer, convolution, &shape, source, &window, &put);
     }
     let (windows_name, filters_name) = if out_last { ("left", "right") } else { ("right", "left") };
     let element = writer.element(input)?;
     let start = format!(
-        "input + ({} + rest * {} * {})",
+        "{} + ({} + rest * {} * {})",
+        source.input,
         writer.size(&input.offset),
         writer.size(&shape.group_in),
         writer.size(input.strides.get(1).unwrap_or(&Expr::int(0)))
@@ -62,22 +90,27 @@ pub(super) fn emit(
         writer.size(&positions),
         writer.size(&depth)
     );
-    let filters = filters(writer, convolution, &shape, &depth, filters_name)?;
-    let mapped = if out_last { pointwise(writer, convolution, &shape, &positions, &depth) } else { None };
+    let filters = filters(writer, convolution, &shape, &depth, filters_name, &source)?;
+    let mapped = if out_last && source.scratch.is_int(0) {
+        pointwise(writer, convolution, &shape, &positions, &depth)
+    } else {
+        None
+    };
     let (rows, columns) =
         if out_last { (positions, shape.group_out.clone()) } else { (shape.group_out.clone(), positions) };
     let product = Product {
         name: "convolution",
         dtype: writer.dtype(out)?,
-        arguments,
-        sizes: convolution.padding.clone(),
+        arguments: source.arguments,
+        scratch: source.scratch,
+        sizes: [&convolution.padding, &input.sizes, &input.strides].into_iter().flatten().cloned().collect(),
         batch: groups,
         rows,
         columns,
         depth,
         deep: chunks == "WHOLE" && !filters.contains("SCATTERED"),
         coordinates: String::new(),
-        operands: window + &windows + &filters,
+        operands: source.declared + &window + &windows + &filters,
         mapped,
         put,
     };
@@ -133,7 +166,7 @@ struct Shape<'a> {
 }
 
 /// Numbers of elements that fit 32 bits keep every index in 32 bits.
-fn index_type(writer: &Writer, convolution: &Convolution) -> &'static str {
+pub(super) fn index_type(writer: &Writer, convolution: &Convolution) -> &'static str {
     let all = [&convolution.input, &convolution.out, &convolution.weight];
     let narrow = all
         .iter()
@@ -166,7 +199,7 @@ fn flat(text: &str) -> String {
 }
 
 /// `window(row, k)`: where the input's element for an output position and a tap lies; null in the padding.
-fn window(writer: &Writer, convolution: &Convolution, shape: &Shape) -> Result<String> {
+fn window(writer: &Writer, convolution: &Convolution, shape: &Shape, source: &Source) -> Result<String> {
     let Convolution { input, weight, transposed, .. } = convolution;
     let (tap, tap_at) = shape.split_tap(writer, weight)?;
     let (position, position_at) = shape.split_position(writer);
@@ -191,7 +224,8 @@ fn window(writer: &Writer, convolution: &Convolution, shape: &Shape) -> Result<S
     let (element, index) = (writer.element(input)?, shape.index);
     Ok(format!(
         "  const auto window = [=](int64 row, int64 k) -> const {element} * {{ {index} position = ({index})row, tap = ({index})k; \
-         {position} {tap}{places} return input + ({}); }};\n",
+         {position} {tap}{places} return {} + ({}); }};\n",
+        source.input,
         writer.place(input, &at)
     ))
 }
@@ -222,14 +256,21 @@ fn window_chunks(convolution: &Convolution, shape: &Shape) -> &'static str {
 }
 
 /// The declaration of the loader of the filters: its rows are the group's output channels, its depth the taps.
-fn filters(writer: &Writer, convolution: &Convolution, shape: &Shape, depth: &Expr, name: &str) -> Result<String> {
-    let weight = &convolution.weight;
+fn filters(
+    writer: &Writer,
+    convolution: &Convolution,
+    shape: &Shape,
+    depth: &Expr,
+    name: &str,
+    source: &Source,
+) -> Result<String> {
+    let (weight, from) = (&convolution.weight, source.weight);
     let rows = writer.size(&shape.group_out);
     if !convolution.transposed && dense(weight, shape.channels_last) {
         let row_stride = weight.strides.first().cloned().unwrap_or_else(|| Expr::int(0));
         let side = Side { rows: &shape.group_out, depth, row_stride: &row_stride, depth_stride: &Expr::int(1) };
         let start =
-            format!("weight + ({} + rest * {rows} * {})", writer.size(&weight.offset), writer.size(&row_stride));
+            format!("{from} + ({} + rest * {rows} * {})", writer.size(&weight.offset), writer.size(&row_stride));
         return side.loader(writer, weight, name, &start);
     }
     let (tap, mut at) = shape.split_tap(writer, weight)?;
@@ -241,8 +282,8 @@ fn filters(writer: &Writer, convolution: &Convolution, shape: &Shape, depth: &Ex
     at.splice(0..1, [first, second]);
     let (element, index) = (writer.element(weight)?, shape.index);
     Ok(format!(
-        "  const auto filter = [=](int64 row, int64 k) -> const {element} * {{ {index} tap = ({index})k; {tap} return weight + ({}); }};\n  \
-         const auto {name} = gathered<{element}, SCATTERED, false>(filter, weight, {rows}, {});\n",
+        "  const auto filter = [=](int64 row, int64 k) -> const {element} * {{ {index} tap = ({index})k; {tap} return {from} + ({}); }};\n  \
+         const auto {name} = gathered<{element}, SCATTERED, false>(filter, {from}, {rows}, {});\n",
         writer.place(weight, &at),
         writer.size(depth)
     ))
@@ -297,7 +338,7 @@ fn direct<'a>(
     writer: &mut Writer,
     convolution: &'a Convolution,
     shape: &Shape,
-    mut arguments: Vec<Argument<'a>>,
+    source: Source<'a>,
     window: &str,
     put: &Put<'a>,
 ) -> Result<LibraryLaunches> {
@@ -307,7 +348,7 @@ fn direct<'a>(
     let depth = &shape.group_in * &Expr::product(convolution.weight.sizes.get(2..).unwrap_or_default());
     let channels = &shape.group_out * &Expr::int(convolution.groups);
     let total = &positions * &channels;
-    let filters = filters(writer, convolution, shape, &depth, "left")?;
+    let filters = filters(writer, convolution, shape, &depth, "left", &source)?;
     let (out_last, declared) = (put.along.is_some(), put.declare(writer, "row", "", 1)?);
     let (group_out, positions, channels) =
         (writer.size(&shape.group_out), writer.size(&positions), writer.size(&channels));
@@ -327,6 +368,7 @@ fn direct<'a>(
         writer.size(&total),
         writer.size(&depth),
     );
+    let mut arguments = source.arguments;
     arguments.extend(put.arguments());
     let launch = writer.add(Draft {
         name: "convolution",

@@ -65,6 +65,7 @@ pub(super) fn emit(
         name: "matmul",
         dtype,
         arguments: vec![Argument::read("a", a), Argument::read("b", b)],
+        scratch: Expr::int(0),
         sizes: vec![],
         batch: Expr::product(leading),
         rows: left.2.rows.clone(),

@@ -2,6 +2,7 @@
 
 mod attention;
 mod convolution;
+mod few_channels;
 mod function;
 mod linalg;
 mod matmul;

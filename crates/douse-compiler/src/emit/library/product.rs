@@ -27,6 +27,8 @@ pub(super) struct Product<'a> {
     pub name: &'static str,
     pub dtype: DType,
     pub arguments: Vec<Argument<'a>>,
+    /// Bytes at the start of the scratch memory in which operands lie, a multiple of 256.
+    pub scratch: Expr,
     /// Expressions of sizes that the texts mention.
     pub sizes: Vec<Expr>,
     pub batch: Expr,
@@ -80,6 +82,7 @@ impl Mapped {
 pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunches> {
     let (tiles, template, slices) = choose(writer, &product);
     let Product { name, dtype, mut arguments, sizes, batch, rows, columns, depth, coordinates, put, .. } = product;
+    let taken = product.scratch;
     let (operands, maps) = match product.mapped.filter(|_| template.bulk) {
         Some(Mapped { operands, maps: [left, right], turned }) => {
             let lines = if turned { STAGE } else { tiles.columns };
@@ -131,26 +134,30 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
         ));
         arguments.extend(put.arguments());
         let grid = [grid, count, Expr::int(1)];
-        let launch = writer.add(draft(name, arguments, body, grid, threads, shared, false, blocks))?;
-        return Ok(super::one(launch));
+        let operands_there = !taken.is_int(0);
+        let launch = writer.add(draft(name, arguments, body, grid, threads, shared, operands_there, blocks))?;
+        return Ok(LibraryLaunches { scratch: taken, ..super::one(launch) });
     }
     let register = super::names::register(dtype)?;
     let (rows_text, columns_text) = (writer.size(&rows), writer.size(&columns));
     let all_rows = &batch * &rows;
     body.push_str(&format!(
         "  const int64 first_row = (blockIdx.y * {} + rest) * {rows_text};\n  \
-         {slice_text}{coordinates}{operands}  {register} *parts = static_cast<{register} *>(scratch);\n  \
+         {slice_text}{coordinates}{operands}  {register} *parts = reinterpret_cast<{register} *>(static_cast<char *>(scratch) + {});\n  \
          const auto place = [=](int64 row, int64 column) {{ return parts + ((first_row + row) * {columns_text} + column); }};\n  \
          const auto put = stored<true>(place, 1);\n  \
          {}(tile_m, tile_n, begin, end, left, right, put);\n",
         writer.size(&batch),
+        writer.size(&taken),
         template.call(dtype, 1)
     ));
     let fours = columns.ceil_div(&Expr::int(4));
     let head = format!("int64 rest = all / {rows_text}; const int64 row = all % {rows_text};\n{coordinates}");
     let sum = format!(
-        "{}  sum_slices(blockIdx.x * {THREADS}ll + threadIdx.x, {}, {}, {columns_text}, static_cast<const {register} *>(scratch), put);\n",
+        "{}  const {register} *parts = reinterpret_cast<const {register} *>(static_cast<const char *>(scratch) + {});\n  \
+         sum_slices(blockIdx.x * {THREADS}ll + threadIdx.x, {}, {}, {columns_text}, parts, put);\n",
         put.declare(writer, "all", &head, FOUR)?,
+        writer.size(&taken),
         writer.size(&count),
         writer.size(&all_rows),
     );
@@ -160,7 +167,7 @@ pub(super) fn emit(writer: &mut Writer, product: Product) -> Result<LibraryLaunc
     let sum = draft("sum_slices", put.arguments(), sum, sum_grid, THREADS as u32, 0, true, 1);
     let sum = writer.add(Draft { maps: vec![], together: 0, ..sum })?;
     let bytes = &(&(&count * &all_rows) * &columns) * dtype_size(register);
-    Ok(LibraryLaunches { launches: vec![parts, sum], scratch: bytes, count: None })
+    Ok(LibraryLaunches { launches: vec![parts, sum], scratch: &taken + &bytes, count: None })
 }
 
 /// Bytes of what sums are held in.

@@ -51,8 +51,9 @@ const MMA_TILES: [Tiles; 3] = [
     Tiles { rows: 64, columns: 64, warps: (2, 2), together: 3 },
 ];
 /// Tiles of warpgroups, of 64 rows each.
-const WARPGROUP_TILES: [Tiles; 5] = [
+const WARPGROUP_TILES: [Tiles; 6] = [
     Tiles { rows: 128, columns: 256, warps: (8, 1), together: 1 },
+    Tiles { rows: 128, columns: 192, warps: (8, 1), together: 1 },
     Tiles { rows: 128, columns: 128, warps: (8, 1), together: 2 },
     Tiles { rows: 64, columns: 256, warps: (4, 1), together: 1 },
     Tiles { rows: 64, columns: 128, warps: (4, 1), together: 2 },
@@ -69,6 +70,8 @@ const PLAIN_STAGE: i64 = 16;
 const RESULTS_APART: i64 = 8;
 /// Stages from which on more bytes are on their way than a multiprocessor's share of the memory's latency takes.
 const MOST_STAGES: i64 = 8;
+/// One that is multiplied, and two on their way.
+const LEAST_STAGES: i64 = 3;
 
 /// How a template is called.
 pub(super) struct Template {
@@ -97,23 +100,33 @@ impl Tiles {
         (self.rows + self.columns) * STAGE * 2
     }
 
+    /// How many blocks share a multiprocessor, and the shared memory that each then has.
+    fn share(&self, writer: &Writer, blocks: i64, slices: i64) -> (i64, i64) {
+        let together = ((blocks as u64).div_ceil(BLOCKS as u64) as i64).clamp(1, self.together);
+        // Larger clusters find their place only where multiprocessors have room for several blocks.
+        let together = if slices >= 4 { together.max(2) } else { together };
+        // The driver keeps some of each block's share.
+        (together, writer.shared_limit() / together - 1024)
+    }
+
+    /// Stages that the copy engine may fill at once.
+    fn bulk_stages(&self, share: i64) -> i64 {
+        (share - BARRIERS) / self.stage()
+    }
+
     /// The template for this many blocks, each of which goes through so many stages.
     fn template(&self, writer: &Writer, product: &Product, blocks: i64, slices: i64, steps: i64) -> Template {
-        let Tiles { rows, columns, warps, together } = self;
+        let Tiles { rows, columns, warps, .. } = self;
         if !uses_tensor_cores(product.dtype) {
             let name = format!("tile_product<{rows}");
             let shared = 4 * PLAIN_STAGE * (rows + FOUR) * product.dtype.size().max(4) as i64;
             return Template { name, texts: TEMPLATES, threads: THREADS, shared, run: FOUR, bulk: false, together: 0 };
         }
-        let together = ((blocks as u64).div_ceil(BLOCKS as u64) as i64).clamp(1, *together);
-        // Larger clusters find their place only where multiprocessors have room for several blocks.
-        let together = if slices >= 4 { together.max(2) } else { together };
-        // The driver keeps some of each block's share.
-        let share = writer.shared_limit() / together - 1024;
+        let (together, share) = self.share(writer, blocks, slices);
         let warpgroups = writer.warpgroups() && product.deep;
         if product.mapped.is_some() {
             let groups = rows / 64;
-            let stages = ((share - BARRIERS) / self.stage()).min(steps.clamp(2, MOST_STAGES)).max(2);
+            let stages = self.bulk_stages(share).min(steps.clamp(2, MOST_STAGES)).max(2);
             let name = format!("bulk_product<{groups}, {columns}, {stages}");
             let (threads, shared) = (128 * groups + WARP, self.shared(stages) + BARRIERS);
             let together = together.min(self.together);
@@ -201,7 +214,11 @@ pub(super) fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Tem
     let cluster = writer.clusters() && uses_tensor_cores(product.dtype);
     let warpgroups = writer.warpgroups() && uses_tensor_cores(product.dtype);
     let (tiles, count) = match (warpgroups, &product.mapped) {
-        (true, Some(_)) => fastest(&sizes, bulk_time),
+        (true, Some(_)) => fastest(&sizes, |tiles, blocks, depth, slices| {
+            let stages = tiles.bulk_stages(tiles.share(writer, blocks, slices).1);
+            // (With two, a product of 512 x 2048 x 8192 took 94 us.)
+            if stages < LEAST_STAGES { f64::INFINITY } else { bulk_time(tiles, blocks, depth, slices) }
+        }),
         (true, None) if product.deep => fastest(&sizes, copying_time),
         _ => {
             let tiles = largest(&sizes, &candidates(product, writer));
@@ -239,7 +256,7 @@ fn largest(sizes: &Sizes, tiles: &[&'static Tiles]) -> &'static Tiles {
 
 /// The tiles and slices for which warpgroups should take the least time. `time`: of tiles, of which so many blocks each go through so many elements of
 /// depth, in so many slices, in microseconds.
-fn fastest(sizes: &Sizes, time: fn(&Tiles, i64, f64, i64) -> f64) -> (&'static Tiles, i64) {
+fn fastest(sizes: &Sizes, time: impl Fn(&Tiles, i64, f64, i64) -> f64) -> (&'static Tiles, i64) {
     let mut best = (&WARPGROUP_TILES[0], 1, f64::INFINITY);
     for tiles in &WARPGROUP_TILES {
         // Clusters of eight blocks, which take half of a group of multiprocessors each, were measured to be slower than four.
