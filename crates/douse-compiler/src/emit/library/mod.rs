@@ -25,6 +25,7 @@ use douse_program::target::{LibraryLaunches, LibraryStep, library_steps};
 use super::guard::Guards;
 use super::{Modules, names};
 use function::Writer;
+pub(super) use function::shared_limit;
 use put::Epilogue;
 
 /// The launches of every library step.
