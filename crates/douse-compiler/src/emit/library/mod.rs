@@ -2,6 +2,7 @@
 
 mod attention;
 mod convolution;
+mod cost;
 mod few_channels;
 mod function;
 mod linalg;
@@ -15,6 +16,7 @@ mod segment;
 mod select;
 mod sort;
 mod tiles;
+mod window;
 
 use douse_core::Result;
 use douse_core::sym::{Expr, Ranges};
