@@ -265,6 +265,7 @@ fn put<'a>(
         setup: format!("{index} position = ({index}){position_from}; {position}"),
         at,
         along: out_last.then_some(1),
+        columns: if out_last { shape.group_out.clone() } else { shape.batch * &Expr::product(shape.spatial) },
         out,
         bias: bias.as_ref().map(|bias| {
             let value = format!("load(bias + {})", writer.place(bias, std::slice::from_ref(&channel)));
