@@ -369,6 +369,29 @@ def attention_tiles():
     return AttentionTiles(), [call]
 
 
+class ReversedTiles(nn.Module):
+    """Products and attention of halves whose rows, matrices, keys or values are taken from the last to the first: the copy engine of Hopper cannot."""
+
+    def forward(self, x, weight, heads, query, key):
+        rows, columns = x.flip(0) @ weight.T, x @ weight.flip(0).T
+        scores = heads.flip(0) @ heads.transpose(-1, -2)
+        query, key = (y.expand(-1, 132, -1, -1) for y in (query, key))
+        seen = F.scaled_dot_product_attention(query, key.flip(2), key.flip(2))
+        return rows, columns, scores, seen[:, 3]
+
+
+@case()
+def reversed_tiles():
+    call = (
+        torch.randn(18, 32).half(),
+        torch.randn(24, 32).half(),
+        torch.randn(3, 18, 24).bfloat16(),
+        torch.randn(1, 1, 10, 64).half(),
+        torch.randn(1, 1, 40, 64).half(),
+    )
+    return ReversedTiles(), [call]
+
+
 class FewChannels(nn.Module):
     """Convolutions of 16-bit images with few channels: of large filters, next to each other, in either layout."""
 

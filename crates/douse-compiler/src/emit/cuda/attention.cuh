@@ -205,7 +205,7 @@ template <class M> DEVICE bool hides(M m) { return Element<M>::load(m) == -INFIN
 template <class M> DEVICE bool changes(M m) { return Element<M>::load(m) != 0; }
 
 // Looks at a mask's rows for the keys before `end`, KEYS a step; a block's warps share the steps, and see what is there after a barrier. Rows of the
-// product from a multiple of UNIT on have one row of the mask, whose elements are neighbours and begin at multiples of 16 bytes.
+// product from a multiple of UNIT on have one row of the mask, whose elements are neighbours. (Where they begin at multiples of 16 bytes, they come at once.)
 template <int64 UNIT, int KEYS, class M, class Row>
 DEVICE Sights look(unsigned char *room, int most, int warps, int64 row0, int64 rows, int64 end, const Row &row_at) {
   const int N = 16 / (int)sizeof(M), LANES = KEYS / N, TOGETHER = 32 / LANES;

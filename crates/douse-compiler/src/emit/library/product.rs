@@ -216,7 +216,7 @@ impl Side<'_> {
     }
 
     /// The declaration of a loader by a tensor map of an argument (its place and name), and the map, where there can be one: the elements of a view along
-    /// the depth (or, `turned`, the rows) are neighbours, and everything else lies multiples of 16 bytes apart.
+    /// the depth (or, `turned`, the rows) are neighbours, and everything else lies multiples of 16 bytes apart, none of them before another.
     pub fn mapped(
         &self,
         writer: &Writer,
@@ -229,7 +229,9 @@ impl Side<'_> {
     ) -> Option<(String, TensorMap)> {
         let dtype = writer.dtype(view).ok()?;
         let chunk = Expr::int(16 / dtype.size().max(1) as i64);
-        let whole = |distance: &Expr| distance.modulo(&chunk).is_int(0);
+        // The copy engine goes forward alone.
+        let ranges = &writer.indexer.ranges;
+        let whole = |distance: &Expr| distance.modulo(&chunk).is_int(0) && ranges.non_negative(distance);
         let mut lines = [(self.depth, self.depth_stride), (self.rows, self.row_stride)];
         if turned {
             lines.reverse();
