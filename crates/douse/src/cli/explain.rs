@@ -55,7 +55,9 @@ impl Explain {
                     )?;
                 }
                 if payload.cuda.iter().any(|target| target.products.tf32) {
-                    output::line("  float32 products and convolutions on GPUs: on tensor cores, operands rounded to TF32\n")?;
+                    output::line(
+                        "  float32 products and convolutions on GPUs: on tensor cores, operands rounded to TF32\n",
+                    )?;
                 }
                 if let Some(device) = &device {
                     let method = program.load(&payload.plan.name, &device.load(1)?)?;

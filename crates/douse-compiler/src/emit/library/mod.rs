@@ -1,6 +1,7 @@
 //! Library steps as functions that call the templates in `cuda/`.
 
 mod attention;
+mod attention_tiles;
 mod convolution;
 mod few_channels;
 mod function;
