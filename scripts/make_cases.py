@@ -271,6 +271,28 @@ def scatter_many_rows():
     return function, [(torch.randn(2),)]
 
 
+@case()
+def scatter_into_few():
+    """Many values added up and multiplied in few places, each column's apart."""
+
+    def function(x, n):
+        y = spread(1100 * 37).reshape(1100, 37) * x[0]
+        places = (torch.arange(1100 * 37).reshape(1100, 37) ** 2 // 7) % n
+        base = torch.ones(30, 37) * x[1]
+        base[7] = -0.0
+        near = 1 + y / 64
+        few = torch.zeros(3, 6).double().scatter_add(0, places[:, :6] // 10, y[:, :6].double())
+        shifted = places.T - (torch.arange(1100) * 7919 % 2) * 30
+        rows = torch.arange(37).unsqueeze(1).expand(37, 1100)
+        put = torch.zeros(37, 30).index_put((rows, shifted), y.T, accumulate=True)
+        sums = *(base.scatter_reduce(0, places, y, kind) for kind in ("sum", "mean")), base.scatter_reduce(0, places, near, "prod")
+        # Some rows get nothing, or zeros below 0 alone.
+        zeros = torch.full((30, 37), -0.0).scatter_add(0, places // 2, y.abs() * -0.0)
+        return *sums, few, put, 1 / zeros
+
+    return function, [(torch.randn(2), torch.tensor(30)), (torch.randn(2), torch.tensor(2))]
+
+
 @case(**ROWS)
 def matmul_prologue_epilogue():
     weight = torch.randn(16, 12)

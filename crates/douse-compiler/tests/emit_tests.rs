@@ -79,6 +79,17 @@ fn kernels_become_what_is_expected() {
 }
 
 #[test]
+fn few_rows_by_columns_are_combined_in_parts_and_rows_of_all_columns_in_order() {
+    let by_parts =
+        |case: &str| emitted(case).modules.iter().map(|text| text.matches("typedef Bins<").count()).sum::<usize>();
+    assert_eq!(by_parts("scatter_into_few"), 6);
+    assert_eq!(by_parts("rows_by_data"), 0);
+    let launches = emitted("scatter_into_few").kernels.into_iter().flat_map(|kernel| kernel.launches);
+    let by_blocks = launches.filter(|launch| launch.function.ends_with("_parts")).collect::<Vec<_>>();
+    assert!(!by_blocks.is_empty() && by_blocks.iter().all(|launch| launch.scratch && launch.shared > 0));
+}
+
+#[test]
 fn the_same_plan_gives_the_same_text() {
     assert_eq!(emitted("scans"), emitted("scans"));
 }

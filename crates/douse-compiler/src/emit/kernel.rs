@@ -6,6 +6,7 @@ use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_program::kernel::{Access, Effect, Kernel, Op, Stage};
 use douse_program::target::Launch;
 
+use super::bins;
 use super::body::{self, Acting, Body, Needs, Text};
 use super::index::{Indexer, Width};
 use super::names;
@@ -31,7 +32,7 @@ pub(super) struct EmittedFunction {
     pub templates: &'static [&'static str],
 }
 
-/// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at,
+/// Writes a kernel; `ranges` are those of the plan's symbols, `shared` the bytes of shared memory that a block can have, `private` the parameters whose contents nothing but this kernel looks at,
 /// `apart` those it writes and reaches in no other way. A guarded one does nothing where the error flag is raised.
 ///
 /// # Errors
@@ -39,11 +40,12 @@ pub(super) struct EmittedFunction {
 pub(super) fn emit(
     kernel: &Kernel,
     ranges: &Ranges,
+    shared: i64,
     private: &[u32],
     apart: &[u32],
     guarded: bool,
 ) -> Result<EmittedKernel> {
-    let strategy = Strategy::of(kernel, ranges);
+    let strategy = Strategy::of(kernel, ranges, shared);
     let writer = || {
         let mut writer = Writer {
             kernel,
@@ -90,6 +92,14 @@ pub(super) fn emit(
                 .map(|part| one(&part.suffix(), &|writer| writer.sorted(sorted, part)))
                 .collect::<Result<_>>()?
         }
+        Strategy::Binned(bins) => {
+            let function = |part: bins::Part| -> Result<EmittedFunction> {
+                let mut function = one(bins.suffix(part), &|writer| writer.bins(bins, part))?;
+                function.launch.shared = bins.shared(part);
+                Ok(function)
+            };
+            bins.launches().into_iter().map(function).collect::<Result<_>>()?
+        }
         Strategy::Staged(lanes) => vec![one("", &|writer| writer.staged(*lanes))?],
         Strategy::Tiled(tiling) => vec![one("", &|writer| writer.tiled(tiling))?],
         Strategy::OneByOne { parallel } => vec![one("", &|writer| writer.one_by_one(parallel))?],
@@ -100,6 +110,7 @@ pub(super) fn emit(
         Strategy::Split(split) => Expr::int(split.scratch(kernel)),
         Strategy::Claimed(claims) => Expr::int(claims.scratch()),
         Strategy::Sorted(sorted) => sorted.scratch(),
+        Strategy::Binned(bins) => Expr::int(bins.scratch()),
         _ => Expr::int(0),
     };
     let templates = strategy.templates();

@@ -5,6 +5,7 @@
 //! templates in `cuda/` and have their epilogues written into them. Functions are put together into modules, each of which begins with the prelude
 //! and compiles by itself, without headers. They are meant to be compiled with [`OPTIONS`]: an operation rounds by itself, as in eager PyTorch.
 
+mod bins;
 mod body;
 mod claim;
 mod guard;
@@ -126,6 +127,7 @@ pub fn emit(plan: &Plan, arch: &str, products: ProductOptions) -> Result<Emitted
     let mut kernels = Vec::with_capacity(plan.kernels.len());
     let (private, apart, guards) = (private::params(plan), private::apart(plan), Guards::of(plan));
     let launched = launched(plan, products.by);
+    let shared = library::shared_limit(arch);
     for (number, kernel) in plan.kernels.iter().enumerate() {
         if !launched.contains(&number) {
             kernels.push(KernelLaunches { launches: vec![], scratch: Expr::int(0) });
@@ -133,7 +135,7 @@ pub fn emit(plan: &Plan, arch: &str, products: ProductOptions) -> Result<Emitted
         }
         let private = private.get(number).map_or(&[][..], Vec::as_slice);
         let apart = apart.get(number).map_or(&[][..], Vec::as_slice);
-        let emitted = kernel::emit(kernel, &ranges, private, apart, guards.kernel(number))?;
+        let emitted = kernel::emit(kernel, &ranges, shared, private, apart, guards.kernel(number))?;
         let launches = emitted.functions.into_iter().map(|EmittedFunction { text, special, templates, launch }| {
             let module = modules.add(Function { text, special, templates });
             Launch { module, ..launch }

@@ -108,7 +108,7 @@ fn change(stage: &Stage) -> Option<(usize, &Expr, Option<u32>)> {
 }
 
 /// An index as `scale * key + rest`, where registers stand in the key alone.
-fn split(index: &Expr) -> Option<(Expr, Expr, Expr)> {
+pub(super) fn split(index: &Expr) -> Option<(Expr, Expr, Expr)> {
     let is_value = |s| matches!(s, Symbol::Value(_));
     let mut values = Vec::new();
     index.visit(&mut |symbol| {

@@ -5,6 +5,7 @@ use douse_core::pointwise::Combine;
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_program::kernel::{Effect, Kernel, Op, Stage};
 
+use super::bins::Bins;
 use super::claim::Claims;
 use super::kernel::variable;
 use super::sorted::Sorted;
@@ -63,6 +64,8 @@ pub(super) enum Strategy {
     Claimed(Claims),
     /// In order of the elements that are changed.
     Sorted(Sorted),
+    /// In parts, each of which has numbers for all elements.
+    Binned(Bins),
 }
 
 /// How a block takes points in order, see [`Strategy::InOrder`].
@@ -74,6 +77,7 @@ pub(super) struct InOrder {
 }
 
 const ORDERED: &str = include_str!("cuda/ordered.cuh");
+const BINS: &str = include_str!("cuda/bins.cuh");
 const RADIX: &str = include_str!("cuda/radix.cuh");
 
 /// Inner loops of so few points are one thread's.
@@ -103,7 +107,7 @@ impl Strategy {
             Strategy::Pointwise | Strategy::Staged(Lanes::Thread) | Strategy::OneByOne { .. } => false,
             Strategy::Tiled(_) | Strategy::Staged(_) | Strategy::Split(_) | Strategy::InOrder(_) => true,
             // Threads of the launches that claim do not, which matters to none.
-            Strategy::Claimed(_) | Strategy::Sorted(_) => true,
+            Strategy::Claimed(_) | Strategy::Sorted(_) | Strategy::Binned(_) => true,
         }
     }
 
@@ -112,11 +116,13 @@ impl Strategy {
         match self {
             Strategy::InOrder(_) | Strategy::Claimed(_) => &[ORDERED],
             Strategy::Sorted(_) => &[ORDERED, RADIX],
+            Strategy::Binned(_) => &[BINS],
             _ => &[],
         }
     }
 
-    pub fn of(kernel: &Kernel, ranges: &Ranges) -> Strategy {
+    /// How a kernel is done on a device whose blocks have so many bytes of `shared` memory at most.
+    pub fn of(kernel: &Kernel, ranges: &Ranges, shared: i64) -> Strategy {
         if kernel.ordered {
             let ranges = ranges.with_loops(&kernel.outer);
             let parallel = parallel_loops(kernel, &ranges);
@@ -136,8 +142,12 @@ impl Strategy {
             if let Some(claims) = Claims::of(kernel, &ranges, &in_order) {
                 return Strategy::Claimed(claims);
             }
-            let sorted = Sorted::of(kernel, &ranges, &in_order.parallel, &steps);
-            return sorted.map_or(Strategy::InOrder(in_order), Strategy::Sorted);
+            // In the steps' own order, where that takes no longer.
+            if let Some(sorted) = Sorted::of(kernel, &ranges, &in_order.parallel, &steps) {
+                return Strategy::Sorted(sorted);
+            }
+            let bins = Bins::of(kernel, &ranges, &in_order.parallel, &steps, shared);
+            return bins.map_or(Strategy::InOrder(in_order), Strategy::Binned);
         }
         if let [stage] = kernel.stages.as_slice() {
             let accumulates = stage.effects.iter().any(|e| {

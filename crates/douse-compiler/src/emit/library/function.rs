@@ -262,7 +262,7 @@ impl<'a> Writer<'a> {
 }
 
 /// CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". PTX runs on every architecture, so it gets the least.
-fn shared_limit(arch: &str) -> i64 {
+pub(in crate::emit) fn shared_limit(arch: &str) -> i64 {
     let kilobytes =
         match arch.strip_prefix("sm_").or(arch.strip_prefix("soft_")).map(|rest| rest.trim_end_matches(['a', 'f'])) {
             Some("80" | "87") => 163,

@@ -27,6 +27,7 @@ use super::guard::Guards;
 use super::{Modules, names};
 pub(super) use function::Target;
 use function::Writer;
+pub(super) use function::shared_limit;
 use put::Epilogue;
 
 /// The launches of every library step.
