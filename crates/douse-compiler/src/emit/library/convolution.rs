@@ -47,12 +47,7 @@ pub(super) fn emit(
     }
     let (windows_name, filters_name) = if out_last { ("left", "right") } else { ("right", "left") };
     let element = writer.element(input)?;
-    let start = format!(
-        "input + ({} + rest * {} * {})",
-        writer.size(&input.offset),
-        writer.size(&shape.group_in),
-        writer.size(input.strides.get(1).unwrap_or(&Expr::int(0)))
-    );
+    let start = start(writer, convolution, &shape);
     let chunks = window_chunks(convolution, &shape);
     let adjacent = !shape.channels_last && input.strides.last().is_some_and(|stride| stride.is_int(1));
     let adjacent_rows = adjacent && chunks == "SCATTERED";
@@ -132,13 +127,16 @@ struct Shape<'a> {
     index: &'static str,
 }
 
-/// Numbers of elements that fit 32 bits keep every index in 32 bits.
+/// Where the places of all elements fit 32 bits, every index does.
 fn index_type(writer: &Writer, convolution: &Convolution) -> &'static str {
+    let reach = |view: &View| {
+        let dims = view.sizes.iter().zip(&view.strides);
+        dims.fold(Expr::product(&view.sizes), |reach, (size, stride)| &reach + &(size * stride))
+    };
     let all = [&convolution.input, &convolution.out, &convolution.weight];
-    let narrow = all
-        .iter()
-        .all(|view| writer.indexer.ranges.max(&Expr::product(&view.sizes)).is_some_and(|most| most < 1 << 30));
-    if narrow { "int" } else { "int64" }
+    let narrow =
+        all.iter().all(|view| writer.indexer.ranges.max(&reach(view)).is_some_and(|most| (0..1 << 30).contains(&most)));
+    if narrow { "int32" } else { "int64" }
 }
 
 impl Shape<'_> {
@@ -167,33 +165,103 @@ fn flat(text: &str) -> String {
 
 /// `window(row, k)`: where the input's element for an output position and a tap lies; null in the padding.
 fn window(writer: &Writer, convolution: &Convolution, shape: &Shape) -> Result<String> {
-    let Convolution { input, weight, transposed, .. } = convolution;
-    let (tap, tap_at) = shape.split_tap(writer, weight)?;
+    let (tap, tap_at) = shape.split_tap(writer, &convolution.weight)?;
     let (position, position_at) = shape.split_position(writer);
-    let mut places = String::new();
-    let mut at = vec!["p0".to_owned(), format!("(rest * {} + {})", writer.size(&shape.group_in), nth(&tap_at, 0)?)];
-    for (d, size) in input.sizes.iter().skip(2).enumerate() {
-        let (p, t) = (nth(&position_at, d + 1)?, nth(&tap_at, d + 1)?);
-        let (stride, dilation) = (number(&convolution.stride, d)?, number(&convolution.dilation, d)?);
-        let padding = convolution.padding.get(d).ok_or_else(|| Error::internal("a padding is missing"))?;
-        let (padding, size) = (writer.size(padding), writer.size(size));
-        if *transposed {
-            places.push_str(&format!(" const auto y{d} = {p} + {padding} - {t} * {dilation};"));
-            places.push_str(&format!(" if (y{d} < 0 || y{d} % {stride} != 0) return nullptr;"));
-            places.push_str(&format!(" const auto x{d} = y{d} / {stride};"));
-            places.push_str(&format!(" if (x{d} >= {size}) return nullptr;"));
-        } else {
-            places.push_str(&format!(" const auto x{d} = {p} * {stride} - {padding} + {t} * {dilation};"));
-            places.push_str(&format!(" if (x{d} < 0 || x{d} >= {size}) return nullptr;"));
-        }
-        at.push(format!("x{d}"));
+    let (element, index) = (writer.element(&convolution.input)?, shape.index);
+    let position = format!("{index} position = ({index})row; {position}");
+    let tap = format!("{index} tap = ({index})k; {tap}");
+    match convolution.transposed {
+        true => scattered_window(writer, convolution, shape, [&position, &tap], [&position_at, &tap_at], element),
+        false => offset_window(writer, convolution, shape, [&position, &tap], [&position_at, &tap_at]),
     }
-    let (element, index) = (writer.element(input)?, shape.index);
+}
+
+/// That of a transposed convolution. `split`: statements that give the coordinates `at` of position and tap.
+fn scattered_window(
+    writer: &Writer,
+    convolution: &Convolution,
+    shape: &Shape,
+    split: [&str; 2],
+    at: [&[String]; 2],
+    element: &str,
+) -> Result<String> {
+    let Convolution { input, .. } = convolution;
+    let mut places = String::new();
+    let mut input_at = vec!["p0".to_owned(), format!("(rest * {} + {})", writer.size(&shape.group_in), nth(at[1], 0)?)];
+    for (d, size) in input.sizes.iter().skip(2).enumerate() {
+        let (p, t) = (nth(at[0], d + 1)?, nth(at[1], d + 1)?);
+        let (stride, dilation, padding) = steps(writer, convolution, d)?;
+        places.push_str(&format!(" const auto y{d} = {p} + {padding} - {t} * {dilation};"));
+        places.push_str(&format!(" if (y{d} < 0 || y{d} % {stride} != 0) return nullptr;"));
+        places.push_str(&format!(" const auto x{d} = y{d} / {stride};"));
+        places.push_str(&format!(" if (x{d} >= {}) return nullptr;", writer.size(size)));
+        input_at.push(format!("x{d}"));
+    }
     Ok(format!(
-        "  const auto window = [=](int64 row, int64 k) -> const {element} * {{ {index} position = ({index})row, tap = ({index})k; \
-         {position} {tap}{places} return input + ({}); }};\n",
-        writer.place(input, &at)
+        "  const auto window = [=](int64 row, int64 k) -> const {element} * {{ {} {}{places} return input + ({}); }};\n",
+        split[0],
+        split[1],
+        writer.place(input, &input_at)
     ))
+}
+
+/// Otherwise position and tap each give an offset of the place, so that what depends on one of them is not computed for each pair.
+fn offset_window(
+    writer: &Writer,
+    convolution: &Convolution,
+    shape: &Shape,
+    split: [&str; 2],
+    at: [&[String]; 2],
+) -> Result<String> {
+    let Convolution { input, .. } = convolution;
+    let unsigned = format!("u{}", shape.index);
+    let strides: Vec<String> = input.strides.iter().map(|stride| writer.size(stride)).collect();
+    let [of_batch, of_channel, of_space @ ..] = strides.as_slice() else {
+        return Err(Error::internal("a convolution of too few dimensions"));
+    };
+    let [mut row, mut depth] = [String::new(), String::new()];
+    let mut row_place = format!("{} * {of_batch}", nth(at[0], 0)?);
+    let mut depth_place = format!("{} * {of_channel}", nth(at[1], 0)?);
+    for (d, of_dimension) in of_space.iter().enumerate() {
+        let (stride, dilation, padding) = steps(writer, convolution, d)?;
+        row.push_str(&format!(" const auto x{d} = ({unsigned})({} * {stride} - {padding});", nth(at[0], d + 1)?));
+        depth.push_str(&format!(" const auto x{d} = ({unsigned})({} * {dilation});", nth(at[1], d + 1)?));
+        row_place.push_str(&format!(" + x{d} * {of_dimension}"));
+        depth_place.push_str(&format!(" + x{d} * {of_dimension}"));
+    }
+    let dimensions = of_space.len();
+    let offset = format!("Offset<{unsigned}, {dimensions}>");
+    let coordinates = (0..dimensions).map(|d| format!("x{d}")).collect::<Vec<_>>().join(", ");
+    let sizes = input.sizes.iter().skip(2).map(|size| format!("({unsigned}){}", writer.size(size)));
+    let sizes = sizes.collect::<Vec<_>>().join(", ");
+    let function = |name: &str, from: &str, split: &str, places: &str, place: &str| {
+        format!(
+            "  const auto {name} = [=](int64 {from}) -> {offset} {{ {split}{places} return {{({unsigned})({place}), {{{coordinates}}}}}; }};\n"
+        )
+    };
+    Ok(format!(
+        "{}{}  const auto window = windows(of_position, of_tap, {}, {offset}{{0, {{{sizes}}}}});\n",
+        function("of_position", "row", split[0], &row, &row_place),
+        function("of_tap", "k", split[1], &depth, &depth_place),
+        start(writer, convolution, shape)
+    ))
+}
+
+/// Stride, dilation and padding of a spatial dimension, as text.
+fn steps(writer: &Writer, convolution: &Convolution, d: usize) -> Result<(i64, i64, String)> {
+    let padding = convolution.padding.get(d).ok_or_else(|| Error::internal("a padding is missing"))?;
+    Ok((number(&convolution.stride, d)?, number(&convolution.dilation, d)?, writer.size(padding)))
+}
+
+/// Where the input of a group begins.
+fn start(writer: &Writer, convolution: &Convolution, shape: &Shape) -> String {
+    let Convolution { input, .. } = convolution;
+    format!(
+        "input + ({} + rest * {} * {})",
+        writer.size(&input.offset),
+        writer.size(&shape.group_in),
+        writer.size(input.strides.get(1).unwrap_or(&Expr::int(0)))
+    )
 }
 
 /// How the windows' elements lie along the depth, in the templates' words.

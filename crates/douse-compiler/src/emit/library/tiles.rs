@@ -21,6 +21,14 @@ const BULK_TEMPLATES: &[&str] = &[
     include_str!("../cuda/bulk.cuh"),
 ];
 
+/// Of float32, without tensor cores.
+const FMA_TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/fma.cuh"),
+];
+
 /// Bytes of shared memory that hold the barriers of all stages.
 const BARRIERS: i64 = 16 * MOST_STAGES;
 /// Threads of a warp.
@@ -58,11 +66,22 @@ const WARPGROUP_TILES: [Tiles; 5] = [
     Tiles { rows: 64, columns: 128, warps: (4, 1), together: 2 },
     Tiles { rows: 64, columns: 64, warps: (4, 1), together: 3 },
 ];
-/// Without tensor cores; those of 128 for float32 alone.
-const PLAIN_TILES: [Tiles; 2] = [
-    Tiles { rows: 128, columns: 128, warps: (8, 1), together: 1 },
-    Tiles { rows: 64, columns: 64, warps: (8, 1), together: 1 },
+/// Of float32.
+const FMA_TILES: [Tiles; 5] = [
+    Tiles { rows: 128, columns: 128, warps: (2, 2), together: 2 },
+    Tiles { rows: 128, columns: 64, warps: (2, 2), together: 3 },
+    Tiles { rows: 64, columns: 128, warps: (2, 2), together: 3 },
+    Tiles { rows: 64, columns: 64, warps: (2, 2), together: 4 },
+    Tiles { rows: 64, columns: 32, warps: (4, 1), together: 4 },
 ];
+/// Elements of depth of a stage of them, how many stages there are, and elements that a line of rows or columns in shared memory is longer.
+const FMA_DEPTH: i64 = 16;
+const FMA_STAGES: i64 = 3;
+const FMA_APART: i64 = 4;
+/// Bytes of the offsets of depths of an image's windows: of two stages, in 64-bit numbers of a place and three coordinates at most.
+const FMA_OFFSETS: i64 = 2 * FMA_DEPTH * 32;
+/// Of everything else, one by one.
+const PLAIN_TILES: [Tiles; 1] = [Tiles { rows: 64, columns: 64, warps: (8, 1), together: 1 }];
 /// Elements of depth that two stages of them each hold of both operands, as in the template.
 const PLAIN_STAGE: i64 = 16;
 /// Elements between rows of results in shared memory, as in the template.
@@ -89,7 +108,12 @@ pub(super) struct Template {
 impl Tiles {
     /// Bytes of dynamic shared memory that so many stages take: results pass through the same memory, in float32.
     fn shared(&self, stages: i64) -> i64 {
-        (self.rows * (self.columns + RESULTS_APART) * 4).max(stages * self.stage())
+        self.results().max(stages * self.stage())
+    }
+
+    /// Bytes of results in shared memory.
+    fn results(&self) -> i64 {
+        self.rows * (self.columns + RESULTS_APART) * 4
     }
 
     /// Bytes of a stage of 16-bit elements.
@@ -100,6 +124,13 @@ impl Tiles {
     /// The template for this many blocks, each of which goes through so many stages.
     fn template(&self, writer: &Writer, product: &Product, blocks: i64, slices: i64, steps: i64) -> Template {
         let Tiles { rows, columns, warps, together } = self;
+        if product.dtype == DType::F32 {
+            let name = format!("fma_product<{rows}, {columns}, {}, {}, {FMA_DEPTH}, {FMA_STAGES}", warps.0, warps.1);
+            let stages = FMA_STAGES * FMA_DEPTH * (rows + columns + 2 * FMA_APART) * 4 + FMA_OFFSETS;
+            let (threads, shared) = (WARP * warps.0 * warps.1, self.results().max(stages));
+            let together = *together;
+            return Template { name, texts: FMA_TEMPLATES, threads, shared, run: 8, bulk: false, together };
+        }
         if !uses_tensor_cores(product.dtype) {
             let name = format!("tile_product<{rows}");
             let shared = 4 * PLAIN_STAGE * (rows + FOUR) * product.dtype.size().max(4) as i64;
@@ -139,7 +170,7 @@ impl Tiles {
 impl Template {
     /// The call by which so many blocks of a cluster sum slices.
     pub fn call(&self, dtype: DType, slices: i64) -> String {
-        match uses_tensor_cores(dtype) {
+        match makes_clusters(dtype) {
             true => format!("{}, {slices}>", self.name),
             false => format!("{}>", self.name),
         }
@@ -152,13 +183,18 @@ fn candidates(product: &Product, writer: &Writer) -> Vec<&'static Tiles> {
         dtype if uses_tensor_cores(dtype) => {
             MMA_TILES.iter().filter(|tiles| tiles.shared(2) <= writer.shared_limit() - 1024).collect()
         }
-        DType::F32 => PLAIN_TILES.iter().collect(),
-        _ => PLAIN_TILES.iter().filter(|tiles| tiles.rows == 64).collect(),
+        DType::F32 => FMA_TILES.iter().collect(),
+        _ => PLAIN_TILES.iter().collect(),
     }
 }
 
 pub(super) fn uses_tensor_cores(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// Whether the blocks of a cluster can share the depth.
+fn makes_clusters(dtype: DType) -> bool {
+    uses_tensor_cores(dtype) || dtype == DType::F32
 }
 
 /// How blocks share the depth.
@@ -198,7 +234,7 @@ impl Sizes {
 pub(super) fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Template, Slices) {
     let sizes = Sizes::of(writer, product);
     // Clusters add up without another launch.
-    let cluster = writer.clusters() && uses_tensor_cores(product.dtype);
+    let cluster = writer.clusters() && makes_clusters(product.dtype);
     let warpgroups = writer.warpgroups() && uses_tensor_cores(product.dtype);
     let (tiles, count) = match (warpgroups, &product.mapped) {
         (true, Some(_)) => fastest(&sizes, bulk_time),
@@ -234,7 +270,7 @@ fn largest(sizes: &Sizes, tiles: &[&'static Tiles]) -> &'static Tiles {
         useful / (rounds.max(1) * BLOCKS) as f64
     };
     let well = tiles.iter().find(|t| sizes.blocks(t) >= BLOCKS && busy(t) >= 0.7);
-    well.or(tiles.last()).copied().unwrap_or(&PLAIN_TILES[1])
+    well.or(tiles.last()).copied().unwrap_or(&PLAIN_TILES[0])
 }
 
 /// The tiles and slices for which warpgroups should take the least time. `time`: of tiles, of which so many blocks each go through so many elements of
