@@ -175,6 +175,29 @@ def scatter_last_wins():
 
 
 @case()
+def rows_by_data():
+    """Many rows added to few, where the order decides what is lost, and rows that are set, each once or several times."""
+
+    def forward(x, n):
+        values = (spread(1500 * 40) * 10.0 ** (torch.arange(60000) % 9 - 1)).reshape(1500, 40) * x[0]
+        rows = (torch.arange(1500) * 7919 + n) % 37
+        pairs = rows % 5, rows // 5
+        added = torch.zeros(37, 40).index_add(0, rows, values), torch.zeros(2, 37).index_add(1, rows, values[:, :2].T), torch.zeros(37).index_add(0, rows, values[:, 0])
+        paired = torch.zeros(5, 8, 20).index_put(pairs, values[:, :20], accumulate=True)
+        short = x.new_zeros(37, 24).to(torch.bfloat16).index_add(0, rows, values[:, :24].to(torch.bfloat16))
+        apart = (torch.arange(90) * 31 + n) % 90
+        copied = torch.zeros(90, 33).index_copy(0, apart, values[:90, :33])
+        grid = apart.unsqueeze(1) + torch.arange(16)
+        once = torch.zeros(106, 16).scatter(0, grid, values[:90, :16])
+        twice = torch.zeros(60, 16).scatter(0, grid // 2, values[:90, :16])
+        outputs = *added, paired, short, copied, once, twice
+        return tuple(output[..., ::3] for output in outputs)
+
+    call = torch.ones(1), torch.tensor(3)
+    return forward, [call, (torch.full((1,), -0.7), torch.tensor(50))]
+
+
+@case()
 def scans():
     return lambda x: (x.cumsum(1), x.cummax(0), x.cumprod(1), torch.logcumsumexp(x, 0)), [(torch.randn(5, 9),)]
 
@@ -219,6 +242,20 @@ def long_sort():
         return values[::31], places[::31], y.bfloat16().argsort(stable=True, descending=True)[::31], (y * 100).to(torch.int16).argsort(stable=True)[::31], y.topk(40)[0]
 
     return function, [(torch.randn(1),)]
+
+
+@case()
+def largest_of_long_rows():
+    """Of one tile and of many; equal values, of which any may be taken, and values that are all different."""
+
+    def function(x):
+        y = spread(40000, 39989) * x[0]
+        ties = (y * 50).to(torch.int16)
+        nans = torch.where(torch.arange(40000) % 9000 == 7, math.nan, y)
+        rows = spread(9 * 1500, 13499).reshape(9, 1500) * x[1]
+        return *y.topk(70), ties.topk(33)[0], y.bfloat16().topk(5, largest=False)[0], nans.topk(12)[0], *rows.topk(20, largest=False), y.double().topk(9)[1]
+
+    return function, [(torch.tensor([1.5, -0.5]),)]
 
 
 @case()

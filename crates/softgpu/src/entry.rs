@@ -11,8 +11,8 @@ use crate::exports::{functions, give, slice};
 use crate::memory::Kind as Memory;
 use crate::module::Module;
 use crate::status::{
-    self, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_READY, NOT_SUPPORTED,
-    OUT_OF_MEMORY, Outcome, Status, UNKNOWN, fail,
+    self, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, Outcome, Status,
+    UNKNOWN, fail,
 };
 use crate::stream::{Event, Launch, Recorded, Side, Stream, Work};
 use crate::tensor_map::TensorMap;
@@ -79,9 +79,6 @@ pub(crate) unsafe fn launch(
     let module = world.modules.get(function.module)?.clone();
     if shared as usize > function.allowed_shared.max(SHARED) {
         return fail(INVALID_VALUE, format!("{} bytes of shared memory for {}", shared, function.kernel.name));
-    }
-    if module.shared() + shared as usize > SHARED_OPTIN as usize {
-        return fail(LAUNCH_OUT_OF_RESOURCES, format!("{} bytes of shared memory", module.shared() + shared as usize));
     }
     let mut values = Vec::new();
     for (number, (size, _)) in function.kernel.parameters.iter().enumerate() {

@@ -55,6 +55,8 @@ pub(super) enum Acting {
     FirstOfAll,
     /// Nobody: it was done before.
     Nobody,
+    /// Nobody yet: the element and value of an update stand in `place` and `value`.
+    Noted,
     /// Every lane for itself, and elements that several change at once in any order: the result is the same.
     Atomic,
 }
@@ -252,6 +254,13 @@ impl Body<'_> {
                         self.act(*guard, acting, line);
                     }
                 },
+                Effect::Update { index, value, guard, .. } if acting == Acting::Noted => {
+                    let k = if vectors.points() > 1 { "k" } else { "0" };
+                    let at = self.indexer.write(index);
+                    let at = guard.map_or(at.clone(), |guard| format!("r{guard} ? {at} : -1"));
+                    self.out.line(format!("place[{k}] = {at};"));
+                    self.out.line(format!("value[{k}] = r{value};"));
+                }
                 Effect::Update { op, param, index, value, guard } => {
                     let at = self.parenthesised(index);
                     let line = match op {
@@ -322,7 +331,7 @@ impl Body<'_> {
     fn act(&mut self, guard: Option<Reg>, acting: Acting, line: String) {
         let mut conditions: Vec<String> = guard.iter().map(|g| format!("r{g}")).collect();
         match acting {
-            Acting::All | Acting::Atomic => {}
+            Acting::All | Acting::Atomic | Acting::Noted => {}
             Acting::First => conditions.push("Lanes::lane() == 0".to_owned()),
             Acting::FirstOfAll => conditions.push("part == 0 && Lanes::lane() == 0".to_owned()),
             Acting::Nobody => return,

@@ -27,6 +27,8 @@ pub(super) struct EmittedFunction {
     pub launch: Launch,
     /// Uses the special functions.
     pub special: bool,
+    /// Texts of the library that it calls.
+    pub templates: &'static [&'static str],
 }
 
 /// Writes a kernel; `ranges` are those of the plan's symbols, `private` the parameters whose contents nothing but this kernel looks at,
@@ -53,6 +55,7 @@ pub(super) fn emit(
             split: None,
             private,
             apart,
+            faults: false,
         };
         writer.out.line("{");
         if guarded {
@@ -60,35 +63,48 @@ pub(super) fn emit(
         }
         writer
     };
+    let one = |suffix: &str, write: &dyn Fn(&mut Writer<'_>) -> Result<(Expr, u32)>| {
+        let mut writer = writer();
+        let (blocks, threads) = write(&mut writer)?;
+        Ok(writer.finish(suffix, blocks, threads, guarded))
+    };
     let functions = match &strategy {
         Strategy::Split(split) => {
             let parts = split.launches(kernel);
             let last = parts.len().saturating_sub(1);
             let function = |(number, part): (usize, &Part)| {
-                let mut writer = writer();
-                let (blocks, threads) = writer.part(split, part)?;
                 let suffix = if number == last { String::new() } else { format!("_part_{number}") };
-                Ok(writer.finish(&suffix, blocks, threads, guarded))
+                one(&suffix, &|writer| writer.part(split, part))
             };
             parts.iter().enumerate().map(function).collect::<Result<Vec<_>>>()?
         }
-        strategy => {
-            let mut writer = writer();
-            let (blocks, threads) = match strategy {
-                Strategy::Staged(lanes) => writer.staged(*lanes)?,
-                Strategy::Tiled(tiling) => writer.tiled(tiling)?,
-                Strategy::OneByOne { parallel } => writer.one_by_one(parallel)?,
-                Strategy::InOrder { parallel, columns, owners } => writer.in_order(parallel, *columns, *owners)?,
-                Strategy::Pointwise | Strategy::Split(_) => writer.pointwise()?,
-            };
-            vec![writer.finish("", blocks, threads, guarded)]
+        Strategy::Claimed(claims) => vec![
+            one("_clear", &|writer| Ok(writer.clear_claims(claims)))?,
+            one("_claim", &|writer| writer.claimed(claims))?,
+            one("", &|writer| writer.settle_claims(claims))?,
+        ],
+        Strategy::Sorted(sorted) => {
+            let parts = sorted.launches();
+            parts
+                .iter()
+                .map(|part| one(&part.suffix(), &|writer| writer.sorted(sorted, part)))
+                .collect::<Result<_>>()?
         }
+        Strategy::Staged(lanes) => vec![one("", &|writer| writer.staged(*lanes))?],
+        Strategy::Tiled(tiling) => vec![one("", &|writer| writer.tiled(tiling))?],
+        Strategy::OneByOne { parallel } => vec![one("", &|writer| writer.one_by_one(parallel))?],
+        Strategy::InOrder(in_order) => vec![one("", &|writer| writer.in_order(in_order))?],
+        Strategy::Pointwise => vec![one("", &|writer| writer.pointwise())?],
     };
     let scratch = match &strategy {
-        Strategy::Split(split) => split.scratch(kernel),
-        _ => 0,
+        Strategy::Split(split) => Expr::int(split.scratch(kernel)),
+        Strategy::Claimed(claims) => Expr::int(claims.scratch()),
+        Strategy::Sorted(sorted) => sorted.scratch(),
+        _ => Expr::int(0),
     };
-    Ok(EmittedKernel { functions, scratch: Expr::int(scratch) })
+    let templates = strategy.templates();
+    let functions = functions.into_iter().map(|function| EmittedFunction { templates, ..function }).collect();
+    Ok(EmittedKernel { functions, scratch })
 }
 
 /// How a function begins that does nothing where the error flag is raised.
@@ -108,12 +124,17 @@ pub(super) struct Writer<'a> {
     pub split: Option<Split>,
     pub private: &'a [u32],
     apart: &'a [u32],
+    /// Checks that fail are noted in `fault`.
+    pub faults: bool,
 }
 
 /// So many values a lane are added up plainly: with the tree of the lanes above them that is as exact as sums in pairs.
 const SHORT: i64 = 64;
 /// Threads of a block of a kernel in which each thread works alone.
 const THREADS: u32 = 256;
+/// Threads whose loads wait for each other from which they take points several times, in bodies of no more instructions than this.
+const MANY_GATHERS: i64 = 1 << 20;
+const FEW_INSTRUCTIONS: usize = 12;
 
 impl Writer<'_> {
     fn finish(mut self, suffix: &str, blocks: Expr, threads: u32, guarded: bool) -> EmittedFunction {
@@ -167,7 +188,7 @@ impl Writer<'_> {
             random: needs.random,
             maps: vec![],
         };
-        EmittedFunction { text, launch, special: needs.special }
+        EmittedFunction { text, launch, special: needs.special, templates: &[] }
     }
 
     /// The writer of expressions in a stage.
@@ -231,7 +252,7 @@ impl Writer<'_> {
 
     pub fn body<'b>(&'b mut self, stage: &'b Stage) -> Body<'b> {
         let indexer = self.indexer(stage);
-        Body { kernel: self.kernel, stage, indexer, needs: &mut self.needs, out: &mut self.out, faults: false }
+        Body { kernel: self.kernel, stage, indexer, needs: &mut self.needs, out: &mut self.out, faults: self.faults }
     }
 
     /// The body and effects of a stage for the points that `declare` has begun.
@@ -330,6 +351,30 @@ impl Writer<'_> {
         };
         let count = strategy::count(&loops, vectors.points());
         let text = self.outer_indexer().wide(&count);
+        if let Some((threads, turns)) = self.gathers(&loops, &count) {
+            // Without branches, the loads of all turns are under way at once.
+            let share = i64::from(threads) * turns;
+            self.faults = true;
+            self.out.line("Fault fault;");
+            self.out.line("#pragma unroll");
+            self.out.line(format!("for (int turn = 0; turn < {turns}; ++turn) {{"));
+            self.out.line(format!("const int64 wanted = blockIdx.x * {share}ll + turn * {threads} + threadIdx.x;"));
+            self.out.line(match count.as_int() {
+                Some(count) if count % share == 0 => "const int64 p = wanted;".to_owned(),
+                // The last point stands in beyond the end: it is computed again.
+                _ => format!("const int64 p = smaller<int64>(wanted, {text} - 1);"),
+            });
+            self.declare(&loops, "p", vectors.points());
+            self.declare_locals()?;
+            for stage in &kernel.stages {
+                self.points(stage, &loops, &vectors, Acting::All)?;
+            }
+            self.out.line("}");
+            if self.needs.flag {
+                self.out.line("fault.raise_in(flag);");
+            }
+            return Ok((count.ceil_div(&Expr::int(share)), threads));
+        }
         self.out.line(format!("const int64 p = blockIdx.x * {THREADS}ll + threadIdx.x;"));
         self.out.line(format!("if (p >= {text}) return;"));
         self.declare(&loops, "p", vectors.points());
@@ -341,6 +386,35 @@ impl Writer<'_> {
             self.out.line("}");
         }
         Ok((count.ceil_div(&Expr::int(i64::from(THREADS))), THREADS))
+    }
+
+    /// For kernels of many points whose loads wait for other loads that say where: threads of a block, and how often each takes points, the
+    /// loads of all of them at once. Where such loads are apart along the last loop, large blocks find rows in the first-level cache.
+    fn gathers(&self, loops: &[(usize, Expr)], count: &Expr) -> Option<(u32, i64)> {
+        let [stage] = self.kernel.stages.as_slice() else { return None };
+        let (last, _) = loops.last()?;
+        let plain = stage.effects.iter().all(|effect| matches!(effect, Effect::Store { .. }));
+        let many = count.as_int().is_some_and(|count| count >= MANY_GATHERS);
+        let stored: Vec<u32> = stage.effects.iter().filter_map(strategy::destination).map(|(param, _)| param).collect();
+        let mut values = Vec::new();
+        for inst in &stage.body {
+            if let Op::Load { param, index, .. } = &inst.op {
+                if stored.contains(param) {
+                    return None;
+                }
+                index.visit(&mut |symbol| {
+                    if let Symbol::Value(register) = symbol {
+                        values.push(register);
+                    }
+                });
+            }
+        }
+        if self.kernel.ordered || !plain || !many || values.is_empty() || stage.body.len() > FEW_INSTRUCTIONS {
+            return None;
+        }
+        let uniform = super::registers::uniform(stage, *last);
+        let along = values.iter().all(|register| uniform.get(*register as usize) == Some(&true));
+        Some(if along { (THREADS, 4) } else { (1024, 2) })
     }
 
     pub fn declare_locals(&mut self) -> Result<()> {
@@ -369,6 +443,7 @@ impl Writer<'_> {
         }
         Ok(match lanes {
             Lanes::Thread => (count.ceil_div(&Expr::int(i64::from(THREADS))), THREADS),
+            Lanes::Part(lanes) => (count.ceil_div(&Expr::int(i64::from(THREADS / lanes))), THREADS),
             Lanes::Warp => (count.ceil_div(&Expr::int(i64::from(THREADS / 32))), THREADS),
             Lanes::Block(threads) => (count, threads),
             Lanes::Column(lanes) => (count.ceil_div(&Expr::int(32)), 32 * lanes),
@@ -380,6 +455,8 @@ impl Writer<'_> {
         self.out.line(format!("typedef {} Lanes;", lanes.name()));
         self.out.line(match lanes {
             Lanes::Thread => format!("const int64 p = {block} * {THREADS}ll + threadIdx.x;"),
+            // There are no warps of which only some lanes have a point.
+            Lanes::Part(lanes) => format!("const int64 p = {block} * {}ll + threadIdx.x / {lanes};", THREADS / lanes),
             Lanes::Warp => format!("const int64 p = {block} * {}ll + threadIdx.x / 32;", THREADS / 32),
             Lanes::Block(_) => format!("const int64 p = {block};"),
             // Lanes beyond the last point do its work again: every one must reach the barriers.

@@ -6,6 +6,7 @@
 //! and compiles by itself, without headers. They are meant to be compiled with [`OPTIONS`]: an operation rounds by itself, as in eager PyTorch.
 
 mod body;
+mod claim;
 mod guard;
 mod index;
 mod kernel;
@@ -18,6 +19,7 @@ mod registers;
 mod row;
 mod scan;
 mod service;
+mod sorted;
 mod split;
 mod strategy;
 mod tile;
@@ -132,8 +134,8 @@ pub fn emit(plan: &Plan, arch: &str, products: Products) -> Result<Emitted> {
         let private = private.get(number).map_or(&[][..], Vec::as_slice);
         let apart = apart.get(number).map_or(&[][..], Vec::as_slice);
         let emitted = kernel::emit(kernel, &ranges, private, apart, guards.kernel(number))?;
-        let launches = emitted.functions.into_iter().map(|EmittedFunction { text, special, launch }| {
-            let module = modules.add(Function { text, special, templates: &[] });
+        let launches = emitted.functions.into_iter().map(|EmittedFunction { text, special, templates, launch }| {
+            let module = modules.add(Function { text, special, templates });
             Launch { module, ..launch }
         });
         kernels.push(KernelLaunches { launches: launches.collect(), scratch: emitted.scratch });

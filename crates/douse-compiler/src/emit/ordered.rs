@@ -6,6 +6,7 @@ use douse_program::kernel::{Effect, Stage};
 
 use super::index::Width;
 use super::kernel::Writer;
+use super::strategy::InOrder;
 use super::vector::Vectors;
 use super::{names, strategy};
 
@@ -15,8 +16,8 @@ type Loops = Vec<(usize, Expr)>;
 /// An element that a point changes.
 struct Change {
     effect: usize,
-    /// The statement's template, before the arguments.
-    function: String,
+    /// How it is made, as a class.
+    class: String,
     param: u32,
     register: &'static str,
     place: &'static str,
@@ -24,9 +25,19 @@ struct Change {
     bytes: u32,
 }
 
-/// Rows of 32 points of a tile, and bytes of shared memory for tiles.
-const ROWS: u32 = 4;
-const SHARED: u32 = 28 << 10;
+/// Bytes of shared memory, and the slots by which a warp's lanes find those that change the same element.
+const SHARED: u32 = 48 << 10;
+const SLOTS: u32 = 256;
+
+/// Elements of shared memory from a column to the next: neighbours in two directions lie in banks of their own.
+fn pitch(columns: u32, shares: u32) -> u32 {
+    32 * shares + 32 / columns
+}
+
+/// Bytes of shared memory of a block whose points change so many bytes.
+fn shared(columns: u32, shares: u32, bytes: u32) -> u32 {
+    columns * (bytes * pitch(columns, shares) + 64 * shares + 4 * shares * shares + 4 * SLOTS * shares)
+}
 
 impl Writer<'_> {
     /// A thread takes a point of the parallel loops, and the others one by one.
@@ -52,9 +63,11 @@ impl Writer<'_> {
     }
 
     /// A block takes `columns` points of the parallel loops. Its threads compute a tile of points of the other loops for each, and leave what
-    /// they change in shared memory; then each warp makes the changes of one column, of which those of one element stand in order. While it
-    /// waits for the elements, the next points are on their way.
-    pub fn in_order(&mut self, parallel: &[usize], columns: u32, owners: u32) -> Result<(Expr, u32)> {
+    /// they change in shared memory; then `shares` warps a column make the changes, each those of its share of the elements, in order. While they
+    /// wait for the elements, the next points are on their way.
+    pub fn in_order(&mut self, in_order: &InOrder) -> Result<(Expr, u32)> {
+        let InOrder { parallel, columns, owners } = in_order;
+        let (columns, owners) = (*columns, *owners);
         let [stage] = self.kernel.stages.as_slice() else {
             return Err(Error::internal("an ordered kernel of several stages is shared"));
         };
@@ -63,18 +76,20 @@ impl Writer<'_> {
         let changes = self.changes(stage)?;
         let indexer = self.outer_indexer();
         let (total, steps) = (indexer.wide(&count), indexer.wide(&steps));
-        // Neighbours in two directions lie in banks of their own.
-        let pitch = |rows: u32| 32 * rows + 32 / columns;
-        let bytes = changes.iter().map(|change| change.bytes).sum::<u32>() * 2 * columns;
-        let rows = if bytes * pitch(ROWS) <= SHARED { ROWS } else { 1 };
-        let (tile, pitch) = (32 * rows, pitch(rows));
+        let bytes = changes.iter().map(|change| change.bytes).sum::<u32>();
+        let shares = [8, 4, 2].into_iter().find(|shares| shared(columns, *shares, bytes) <= SHARED).unwrap_or(1);
+        let (tile, pitch) = (32 * shares, pitch(columns, shares));
         self.out.line(format!("const int row = threadIdx.x / {columns}, column = threadIdx.x % {columns};"));
-        self.out.line("const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;");
+        self.out.line(format!("const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp / {shares};"));
         for Change { effect, register, place, .. } in &changes {
-            self.out.line(format!("__shared__ {place} places{effect}[2][{columns}][{pitch}];"));
-            self.out.line(format!("__shared__ {register} values{effect}[2][{columns}][{pitch}];"));
+            self.out.line(format!("__shared__ {place} places{effect}[{columns}][{pitch}];"));
+            self.out.line(format!("__shared__ {register} values{effect}[{columns}][{pitch}];"));
         }
-        self.out.line(format!("__shared__ uint8 slots[{columns}][PLACE_SLOTS];"));
+        self.out.line(format!("__shared__ uint16 order[{columns}][{tile}];"));
+        self.out.line(format!("__shared__ uint32 counts[{columns}][{}];", shares * shares));
+        self.out.line(format!("__shared__ uint32 slots[{}][{SLOTS}];", columns * shares));
+        self.out.line(format!("clear_slots<{SLOTS}>(slots[warp]);"));
+        self.out.line("uint32 turn = FIRST_TURN;");
         if owners > 1 {
             self.out.line(format!("const uint32 owner = blockIdx.x % {owners}u;"));
         }
@@ -84,14 +99,13 @@ impl Writer<'_> {
         self.declare(&apart, "p", 1);
         self.out.line(format!("for (int64 base = 0; base < end; base += {tile}) {{"));
         for Change { effect, register, place, .. } in &changes {
-            self.out.line(format!("{place} place{effect}[{rows}];"));
-            self.out.line(format!("{register} value{effect}[{rows}];"));
+            self.out.line(format!("{place} place{effect};"));
+            self.out.line(format!("{register} value{effect};"));
         }
         self.out.line("Fault fault;");
-        self.out.line("#pragma unroll");
-        self.out.line(format!("for (int n = 0; n < {rows}; ++n) {{"));
+        self.out.line("{");
         // Without branches, all loads are under way at once: beyond the end, the last point stands in.
-        self.out.line("const int64 wanted = base + n * 32 + row, step = smaller<int64>(wanted, steps - 1);");
+        self.out.line("const int64 wanted = base + row, step = smaller<int64>(wanted, steps - 1);");
         self.out.line(format!("const bool there = point < {total} && wanted < steps;"));
         self.declare(&steps_loops, "step", 1);
         self.declare_locals()?;
@@ -107,45 +121,44 @@ impl Writer<'_> {
                         conditions.push(format!("owner_of<{owners}>({}) == owner", body.indexer.wide(index)));
                     }
                     let place = body.parenthesised(index);
-                    body.out.line(format!("place{effect}[n] = {} ? {place} : -1;", conditions.join(" && ")));
-                    body.out.line(format!("value{effect}[n] = r{value};"));
+                    body.out.line(format!("place{effect} = {} ? {place} : -1;", conditions.join(" && ")));
+                    body.out.line(format!("value{effect} = r{value};"));
                 }
                 other => body.other_effect(other),
             }
         }
         self.out.line("}");
+        self.out.line("if (base > 0) {");
+        for Change { effect, class, param, .. } in &changes {
+            self.out.line("{");
+            self.out.line("int q, until;");
+            self.out.line(format!("Queues<{shares}>::share(places{effect}[own], counts[own], order[own], q, until);"));
+            self.out.line("for (; q < until; q += 32) {");
+            self.out.line("const bool waits = q + lane < until;");
+            self.out.line("const int from = waits ? order[own][q + lane] : 0;");
+            self.out.line(format!(
+                "change_in_order<{class}, {SLOTS}>(a{param}, waits ? places{effect}[own][from] : -1, values{effect}[own][from], slots[warp], turn);"
+            ));
+            self.out.line("}");
+            self.out.line("}");
+            self.out.line("__syncthreads();");
+        }
+        self.out.line("}");
         if self.needs.flag {
             self.out.line("fault.raise_in(flag);");
         }
-        self.out.line(format!("const int turn = base / {tile} % 2;"));
-        self.make_changes(&changes, tile);
-        self.out.line("#pragma unroll");
-        self.out.line(format!("for (int n = 0; n < {rows}; ++n) {{"));
         for Change { effect, .. } in &changes {
-            self.out.line(format!("places{effect}[turn][column][n * 32 + row] = place{effect}[n];"));
-            self.out.line(format!("values{effect}[turn][column][n * 32 + row] = value{effect}[n];"));
+            self.out.line(format!("places{effect}[column][row] = place{effect};"));
+            self.out.line(format!("values{effect}[column][row] = value{effect};"));
         }
-        self.out.line("}");
         self.out.line("__syncthreads();");
         self.out.line("}");
         let blocks = &count.ceil_div(&Expr::int(i64::from(columns))) * i64::from(owners);
-        Ok((blocks, 32 * columns))
-    }
-
-    /// Each warp makes its column's changes of the tile before.
-    fn make_changes(&mut self, changes: &[Change], tile: u32) {
-        self.out.line("if (base > 0) {");
-        self.out.line(format!("for (int n = 0; n < {tile}; n += 32) {{"));
-        for Change { effect, function, param, .. } in changes {
-            let [place, value] = ["places", "values"].map(|name| format!("{name}{effect}[1 - turn][warp] + n"));
-            self.out.line(format!("{function}(a{param}, ({place})[lane], {value}, slots[warp]);"));
-        }
-        self.out.line("}");
-        self.out.line("}");
+        Ok((blocks, 32 * columns * shares))
     }
 
     /// The outer loops that are taken apart, and those that are taken in order.
-    fn split_outer(&self, parallel: &[usize]) -> (Loops, Loops) {
+    pub fn split_outer(&self, parallel: &[usize]) -> (Loops, Loops) {
         self.outer_loops().into_iter().partition(|(number, _)| parallel.contains(number))
     }
 
@@ -160,13 +173,13 @@ impl Writer<'_> {
                 _ => continue,
             };
             let dtype = body.param(param)?;
-            let function = match op {
-                None => "set_in_order".to_owned(),
-                Some(op) => format!("update_in_order<{}>", names::one_by_one(op, dtype)?),
+            let class = match op {
+                None => format!("Set<{}>", names::element(dtype)?),
+                Some(op) => format!("Update<{}, {}>", names::one_by_one(op, dtype)?, names::element(dtype)?),
             };
             let (register, width) = (names::register(dtype)?, body.indexer.width(index));
             let bytes = (dtype.size() as u32).max(4) + if width == Width::Wide { 8 } else { 4 };
-            changes.push(Change { effect, function, param, register, place: width.name(), bytes });
+            changes.push(Change { effect, class, param, register, place: width.name(), bytes });
         }
         Ok(changes)
     }

@@ -46,7 +46,7 @@ impl Split {
         let (lanes, blocks) = match lanes {
             Lanes::Block(_) | Lanes::Warp => (Lanes::Block(256), rows),
             Lanes::Column(_) => (Lanes::Column(8), (rows + 31) / 32),
-            Lanes::Thread => return None,
+            Lanes::Thread | Lanes::Part(_) => return None,
         };
         let longest = kernel.stages.iter().map(|s| ranges.max(&Expr::product(&s.inner)));
         let longest = longest.collect::<Option<Vec<i64>>>()?.into_iter().max()?;

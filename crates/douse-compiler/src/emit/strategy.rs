@@ -5,7 +5,9 @@ use douse_core::pointwise::Combine;
 use douse_core::sym::{Expr, Ranges, Symbol};
 use douse_program::kernel::{Effect, Kernel, Op, Stage};
 
+use super::claim::Claims;
 use super::kernel::variable;
+use super::sorted::Sorted;
 use super::split::Split;
 use super::tile::Tiling;
 
@@ -13,6 +15,8 @@ use super::tile::Tiling;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lanes {
     Thread,
+    /// So many neighbouring lanes of a warp; the others have points of their own.
+    Part(u32),
     Warp,
     Block(u32),
     /// So many warps of a block share 32 outer points: where neighbouring points read neighbouring elements.
@@ -24,13 +28,14 @@ impl Lanes {
         match self {
             Lanes::Thread => 1,
             Lanes::Warp => 32,
-            Lanes::Block(lanes) | Lanes::Column(lanes) => i64::from(lanes),
+            Lanes::Part(lanes) | Lanes::Block(lanes) | Lanes::Column(lanes) => i64::from(lanes),
         }
     }
 
     pub fn name(self) -> String {
         match self {
             Lanes::Thread => "ThreadLanes".to_owned(),
+            Lanes::Part(lanes) => format!("PartLanes<{lanes}>"),
             Lanes::Warp => "WarpLanes".to_owned(),
             Lanes::Block(threads) => format!("BlockLanes<{threads}>"),
             Lanes::Column(lanes) => format!("ColumnLanes<{lanes}>"),
@@ -51,20 +56,34 @@ pub(super) enum Strategy {
     OneByOne {
         parallel: Vec<usize>,
     },
-    /// The same with a warp each, whose lanes take 32 points of the other loops at once and change elements in order. A block has so many
+    /// The same with a few warps each, whose lanes take 32 points of the other loops at once and change elements in order. A block has so many
     /// `columns`, which are neighbours; of several `owners`, which see all points, each makes the changes of its share of the elements.
-    InOrder {
-        parallel: Vec<usize>,
-        columns: u32,
-        owners: u32,
-    },
+    InOrder(InOrder),
+    /// In any order at first, and in order where it matters.
+    Claimed(Claims),
+    /// In order of the elements that are changed.
+    Sorted(Sorted),
 }
+
+/// How a block takes points in order, see [`Strategy::InOrder`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InOrder {
+    pub parallel: Vec<usize>,
+    pub columns: u32,
+    pub owners: u32,
+}
+
+const ORDERED: &str = include_str!("cuda/ordered.cuh");
+const RADIX: &str = include_str!("cuda/radix.cuh");
 
 /// Inner loops of so few points are one thread's.
 const FEW: i64 = 16;
 /// So many each lane takes where there are enough outer points to fill the device: in 32 registers, and what lanes do together is little beside.
 const SHARE: i64 = 32;
 const MANY_ROWS: i64 = 512;
+/// Of so many rows, those of no more points than this share warps: 4 points a lane.
+const SHORT_ROWS: i64 = 1 << 14;
+const SHORT_ROW: i64 = 64;
 /// Where threads of consecutive outer points read consecutive elements, this many fill the device.
 const MANY_COLUMNS: i64 = 8192;
 /// Threads that fill the device, and outer points from which warps that share 32 of them are enough blocks.
@@ -73,15 +92,27 @@ const SHARED_COLUMNS: i64 = 1024;
 /// Warps that an ordered kernel should have.
 const WARPS: i64 = 1024;
 const MOST_OWNERS: i64 = 64;
-/// Warps of its blocks: 8 neighbours use most of what memory gives at once.
-const COLUMNS: i64 = 8;
+/// Neighbours that a block takes, and warps that it has for each at most.
+const COLUMNS: i64 = 4;
+const SHARES: i64 = 8;
 
 impl Strategy {
     /// Whether threads wait for each other.
     pub fn cooperates(&self) -> bool {
         match self {
             Strategy::Pointwise | Strategy::Staged(Lanes::Thread) | Strategy::OneByOne { .. } => false,
-            Strategy::Tiled(_) | Strategy::Staged(_) | Strategy::Split(_) | Strategy::InOrder { .. } => true,
+            Strategy::Tiled(_) | Strategy::Staged(_) | Strategy::Split(_) | Strategy::InOrder(_) => true,
+            // Threads of the launches that claim do not, which matters to none.
+            Strategy::Claimed(_) | Strategy::Sorted(_) => true,
+        }
+    }
+
+    /// Texts of the library that the kernel's functions call.
+    pub fn templates(&self) -> &'static [&'static str] {
+        match self {
+            Strategy::InOrder(_) | Strategy::Claimed(_) => &[ORDERED],
+            Strategy::Sorted(_) => &[ORDERED, RADIX],
+            _ => &[],
         }
     }
 
@@ -100,7 +131,13 @@ impl Strategy {
             }
             let points = points.as_int().unwrap_or(WARPS).max(1);
             let columns = (points.min(COLUMNS) as u64).next_power_of_two() as u32;
-            return Strategy::InOrder { parallel, columns, owners: (WARPS / points).clamp(1, MOST_OWNERS) as u32 };
+            let in_order =
+                InOrder { parallel, columns, owners: (WARPS / points / SHARES).clamp(1, MOST_OWNERS) as u32 };
+            if let Some(claims) = Claims::of(kernel, &ranges, &in_order) {
+                return Strategy::Claimed(claims);
+            }
+            let sorted = Sorted::of(kernel, &ranges, &in_order.parallel, &steps);
+            return sorted.map_or(Strategy::InOrder(in_order), Strategy::Sorted);
         }
         if let [stage] = kernel.stages.as_slice() {
             let accumulates = stage.effects.iter().any(|e| {
@@ -129,6 +166,7 @@ fn lanes(kernel: &Kernel, ranges: &Ranges) -> Lanes {
     let sizes: Vec<Option<i64>> = kernel.stages.iter().map(|s| ranges.max(&Expr::product(&s.inner))).collect();
     let longest = sizes.iter().copied().try_fold(1i64, |most, size| size.map(|s| most.max(s)));
     let by_columns = by_columns(kernel);
+    let scanned = kernel.stages.iter().any(scans);
     match longest {
         Some(longest) if longest <= FEW => Lanes::Thread,
         Some(longest) if by_columns && most_rows >= SHARED_COLUMNS => {
@@ -140,6 +178,11 @@ fn lanes(kernel: &Kernel, ranges: &Ranges) -> Lanes {
         Some(longest) if by_columns && most_rows >= FEW && longest >= THREADS / 8 => Lanes::Column(8),
         Some(longest) if by_columns && (most_rows >= MANY_COLUMNS || longest <= 4 * FEW) => Lanes::Thread,
         None if by_columns && rows >= MANY_COLUMNS => Lanes::Thread,
+        Some(longest)
+            if longest <= SHORT_ROW && rows == most_rows && rows >= SHORT_ROWS && rows % 32 == 0 && !scanned =>
+        {
+            Lanes::Part(((longest / 4) as u64).next_power_of_two() as u32)
+        }
         Some(longest) => {
             let share = if most_rows >= MANY_ROWS { SHARE } else { FEW / 2 };
             match ((longest / share) as u64).next_power_of_two() {
@@ -300,13 +343,7 @@ pub(super) fn registers(index: &Expr) -> bool {
 /// Whether an index is different wherever the loop's variable is: it is a digit of the index, in a number system in which what is below the
 /// digit never carries into it, and what is above is a multiple of its range.
 fn separates(kernel: &Kernel, stage: &Stage, number: usize, index: &Expr, ranges: &Ranges) -> bool {
-    let loops: Vec<Expr> = kernel.outer.iter().chain(&stage.inner).cloned().collect();
-    let mut ranges = ranges.with_loops(&loops);
-    for (register, inst) in stage.body.iter().enumerate() {
-        if let Op::Check { size, .. } = &inst.op {
-            ranges.set(Symbol::Value(register as u32), Some(0), Some(size - 1));
-        }
-    }
+    let ranges = value_ranges(kernel, stage, ranges);
     let (Some((step, rest)), Some(size)) = (index.affine(variable(number)), kernel.outer.get(number)) else {
         return false;
     };
@@ -319,4 +356,16 @@ fn separates(kernel: &Kernel, stage: &Stage, number: usize, index: &Expr, ranges
         }
     }
     ranges.min(&step).is_some_and(|least| least > 0) && ranges.non_negative(&below) && ranges.less(&below, &step)
+}
+
+/// The ranges of a stage's loops, and of the registers that were checked.
+pub(super) fn value_ranges(kernel: &Kernel, stage: &Stage, ranges: &Ranges) -> Ranges {
+    let loops: Vec<Expr> = kernel.outer.iter().chain(&stage.inner).cloned().collect();
+    let mut ranges = ranges.with_loops(&loops);
+    for (register, inst) in stage.body.iter().enumerate() {
+        if let Op::Check { size, .. } = &inst.op {
+            ranges.set(Symbol::Value(register as u32), Some(0), Some(size - 1));
+        }
+    }
+    ranges
 }

@@ -2,9 +2,11 @@
 
 use douse_core::sym::Expr;
 use douse_core::{Error, Result};
-use douse_program::kernel::{Kernel, Op, Stage};
+use douse_program::kernel::{Effect, Kernel, Op, Stage};
 
+use super::body::Acting;
 use super::kernel::{Writer, variable};
+use super::vector::{Vectors, is_aligned};
 use super::{names, strategy};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub(super) struct Tiling {
     side: i64,
     /// The loads that go through tiles.
     loads: Vec<usize>,
+    /// Elements that a thread moves at once: two, where they have 16 bits and always lie in one word.
+    points: i64,
 }
 
 const THREADS: i64 = 256;
@@ -65,14 +69,23 @@ impl Tiling {
         if !fits(side) {
             side = SIDE;
         }
-        fits(side).then_some(Tiling { along_loads, along_stores, side, loads })
+        let paired = |number: &usize| match stage.body.get(*number).map(|inst| &inst.op) {
+            Some(Op::Load { param, index, .. }) => {
+                kernel.params.get(*param as usize).is_some_and(|p| p.dtype.size() == 2)
+                    && is_aligned(index, along_loads, 2)
+            }
+            _ => false,
+        };
+        let even = sizes.iter().all(|size| size.is_some_and(|size| size % 2 == 0));
+        let points = if side == LARGE_SIDE && even && loads.iter().all(paired) { 2 } else { 1 };
+        fits(side).then_some(Tiling { along_loads, along_stores, side, loads, points })
     }
 }
 
 impl Writer<'_> {
     /// A block takes a tile. Returns the number of blocks and threads a block.
     pub fn tiled(&mut self, tiling: &Tiling) -> Result<(Expr, u32)> {
-        let Tiling { along_loads, along_stores, side, loads } = tiling;
+        let Tiling { along_loads, along_stores, side, loads, points } = tiling;
         let [stage] = self.kernel.stages.as_slice() else {
             return Err(Error::internal("tiles of several stages"));
         };
@@ -89,7 +102,8 @@ impl Writer<'_> {
                 let dtype = self.body(stage).param(*param)?;
                 // Neighbours in either direction lie in banks of their own.
                 let pitch = side + (4 / dtype.size() as i64).max(1);
-                self.out.line(format!("__shared__ {} tile{number}[{side}][{pitch}];", names::element(dtype)?));
+                self.out
+                    .line(format!("__shared__ __align__(4) {} tile{number}[{side}][{pitch}];", names::element(dtype)?));
             }
         }
         self.out.line("const int x = threadIdx.x % 32, y = threadIdx.x / 32;");
@@ -101,12 +115,14 @@ impl Writer<'_> {
         }
         self.declare(&others, "block", 1);
         let (bound, other_bound) = (indexer.wide(&rows), indexer.wide(&columns));
+        let vectors = Vectors::across(stage, *along_stores, *points);
         // Along loads first, then along stores.
         for storing in [false, true] {
             self.out.line("#pragma unroll");
-            self.out.line(format!("for (int k = 0; k < {}; ++k) {{", side * side / THREADS));
+            self.out.line(format!("for (int step = 0; step < {}; ++step) {{", side * side / THREADS / points));
+            let lanes = side / 32 / points;
             let (along, step) =
-                (format!("x + k % {} * 32", side / 32), format!("y + k / {} * {}", side / 32, THREADS / 32));
+                (format!("(x + step % {lanes} * 32) * {points}"), format!("y + step / {lanes} * {}", THREADS / 32));
             let (row, column) = if storing { (step, along) } else { (along, step) };
             self.out.line(format!("const int row = {row}, column = {column};"));
             self.out.line(format!("if (to + row < {bound} && from + column < {other_bound}) {{"));
@@ -114,19 +130,19 @@ impl Writer<'_> {
                 let width = loop_type(*number);
                 self.out.line(format!("const {width} i{number} = ({width})({start} + {at});"));
             }
-            let mut body = self.body(stage);
             if storing {
-                body.instructions_from(|number| {
-                    let (inst, tiled) = (stage.body.get(number)?, loads.contains(&number));
-                    let dtype = names::element(inst.dtype).ok()?;
-                    tiled.then(|| format!("Element<{dtype}>::load(tile{number}[column][row])"))
-                })?;
-                body.effects(&Default::default(), super::body::Acting::All)?;
+                self.store_tile(stage, tiling, &vectors)?;
             } else {
+                let body = self.body(stage);
                 for number in loads {
                     if let Some(Op::Load { param, index, .. }) = stage.body.get(*number).map(|inst| &inst.op) {
                         let at = body.parenthesised(index);
-                        body.out.line(format!("tile{number}[column][row] = a{param}[{at}];"));
+                        body.out.line(match points {
+                            1 => format!("tile{number}[column][row] = a{param}[{at}];"),
+                            n => format!(
+                                "store_aligned(&tile{number}[column][row], load_aligned<{n}>(a{param} + {at}));"
+                            ),
+                        });
                     }
                 }
             }
@@ -138,5 +154,52 @@ impl Writer<'_> {
         }
         let others = Expr::product(others.iter().map(|(_, size)| size));
         Ok((&(&tiles(&rows) * &tiles(&columns)) * &others, THREADS as u32))
+    }
+
+    /// The body and effects at a point of a tile, or at two neighbours along the stores.
+    fn store_tile(&mut self, stage: &Stage, tiling: &Tiling, vectors: &Vectors) -> Result<()> {
+        let (number, points) = (tiling.along_stores, tiling.points);
+        let tiled = |at: &'static str| {
+            move |number: usize| {
+                let (inst, tiled) = (stage.body.get(number)?, tiling.loads.contains(&number));
+                let dtype = names::element(inst.dtype).ok()?;
+                tiled.then(|| format!("Element<{dtype}>::load(tile{number}[{at}][row])"))
+            }
+        };
+        let width = self.indexer(stage).loop_width(number).name();
+        let mut body = self.body(stage);
+        if points == 1 {
+            body.instructions_from(tiled("column"))?;
+            return body.effects(vectors, Acting::All);
+        }
+        let stores = |effect: &usize| match stage.effects.get(*effect) {
+            Some(Effect::Store { param, index, value, .. }) => Some((*param, index, *value)),
+            _ => None,
+        };
+        for effect in vectors.stores() {
+            if let Some((param, ..)) = stores(effect) {
+                let register = names::register(body.param(param)?)?;
+                body.out.line(format!("{register} w{effect}[{points}];"));
+            }
+        }
+        body.out.line(format!("const {width} first = i{number};"));
+        body.out.line("#pragma unroll");
+        body.out.line(format!("for (int k = 0; k < {points}; ++k) {{"));
+        body.out.line(format!("const {width} i{number} = first + k;"));
+        body.instructions_from(tiled("column + k"))?;
+        body.effects(vectors, Acting::All)?;
+        body.out.line("}");
+        for effect in vectors.stores() {
+            if let Some((param, index, value)) = stores(effect) {
+                let (rounding, element) = (body.rounding(param, value)?, names::element(body.param(param)?)?);
+                let at = body.parenthesised(index);
+                let packed = format!("pack<{}, {element}>(w{effect})", rounding.name());
+                body.out.line(match is_aligned(index, number, points) {
+                    true => format!("store_aligned(a{param} + {at}, {packed});"),
+                    false => format!("store_vector(a{param} + {at}, {packed}, {points});"),
+                });
+            }
+        }
+        Ok(())
     }
 }

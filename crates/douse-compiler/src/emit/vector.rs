@@ -131,6 +131,18 @@ impl Vectors {
         Vectors { width: 1, loads, stores, ..Vectors::default() }
     }
 
+    /// Those of so many points along a loop whose loads are made elsewhere; none for one point.
+    pub fn across(stage: &Stage, last: usize, points: i64) -> Vectors {
+        if points <= 1 {
+            return Vectors::none();
+        }
+        let stores = stage.effects.iter().enumerate().filter(|(_, effect)| match effect {
+            Effect::Store { index, guard: None, .. } => is_contiguous(index, last, &[]),
+            _ => false,
+        });
+        Vectors { width: points as u32, stores: stores.map(|(n, _)| n).collect(), ..Vectors::default() }
+    }
+
     pub fn points(&self) -> i64 {
         i64::from(self.width.max(1))
     }

@@ -11,6 +11,11 @@ struct WarpLanes {
   static DEVICE int lane() { return threadIdx.x & 31; }
   static DEVICE void sync() { __syncwarp(); }
 };
+template <int LANES> struct PartLanes {
+  static const int COUNT = LANES;
+  static DEVICE int lane() { return threadIdx.x % LANES; }
+  static DEVICE void sync() { __syncwarp(); }
+};
 template <int THREADS> struct BlockLanes {
   static const int COUNT = THREADS;
   static DEVICE int lane() { return threadIdx.x; }
@@ -198,6 +203,10 @@ template <class Op> struct Across<Op, WarpLanes> {
     a = shuffle_from(a, lane > 0 ? lane - 1 : 0);
     return lane > 0 ? a : Op::neutral();
   }
+};
+template <class Op, int LANES> struct Across<Op, PartLanes<LANES> > {
+  typedef typename Op::Accumulator A;
+  template <int SITE = -1> static DEVICE A reduce(A a) { return Across<Op, WarpLanes>::template reduce<-1, LANES>(a); }
 };
 template <class Op, int THREADS> struct Across<Op, BlockLanes<THREADS> > {
   typedef typename Op::Accumulator A;

@@ -416,45 +416,10 @@ template <int WORD> DEVICE int64 random_word(const RandomState *state, uint32 dr
   return WORD == 0 ? c0 : WORD == 1 ? c1 : WORD == 2 ? c2 : c3;
 }
 
-// ---- Ordered updates ------------------------------------------------------------------------------------------------------
+// ---- Updates -----------------------------------------------------------------------------------------------------------------
 
-// Which of COUNT threads an element belongs to: one thread makes all changes of an element, in order.
-template <uint32 COUNT> DEVICE uint32 owner_of(int64 index) {
-  return (uint32)(((uint64)index * 0x9E3779B97F4A7C15ull) >> 40) % COUNT;
-}
 template <class Op, class T> DEVICE void update(T *p, Register<T> x) {
   typename Op::Accumulator a = load(p);
   Op::take(a, x);
   store(p, (Register<T>)Op::result(a));
-}
-// The lanes of a warp that have the same place as a lane. Matching takes long where places differ, as they mostly do: each lane leaves its
-// number in a slot of its place's, and where every lane finds its own there, no two are equal.
-const int PLACE_SLOTS = 2048;
-template <class Place> DEVICE uint32 lanes_of_place(Place place, uint8 *slots) {
-  const uint32 lane = threadIdx.x % 32;
-  const uint32 slot = (uint32)(((uint64)place * 0x9E3779B97F4A7C15ull) >> 53);
-  if (place >= 0) slots[slot] = (uint8)lane;
-  __syncwarp();
-  const bool alone = place < 0 || slots[slot] == lane;
-  return __all_sync(0xffffffffu, alone) ? 1u << lane : __match_any_sync(0xffffffffu, place);
-}
-// By a warp: each lane has an element to change (-1: none) and its value stands in `values`. Of those of one element the first lane takes
-// all, in the order of lanes.
-template <class Op, class T, class Place> DEVICE void update_in_order(T *a, Place place, const Register<T> *values, uint8 *slots) {
-  const uint32 lane = threadIdx.x % 32, same = lanes_of_place(place, slots);
-  if (place >= 0 && (same & ((1u << lane) - 1)) == 0) {
-    Register<T> x = load(a + place);
-    for (uint32 rest = same; rest != 0; rest &= rest - 1) {
-      typename Op::Accumulator sum = x;
-      Op::take(sum, values[__ffs(rest) - 1]);
-      x = round_to<T>((Register<T>)Op::result(sum));
-    }
-    store(a + place, x);
-  }
-  __syncwarp();
-}
-template <class T, class Place> DEVICE void set_in_order(T *a, Place place, const Register<T> *values, uint8 *slots) {
-  const uint32 lane = threadIdx.x % 32, same = lanes_of_place(place, slots);
-  if (place >= 0 && same >> lane == 1) store(a + place, values[lane]);
-  __syncwarp();
 }

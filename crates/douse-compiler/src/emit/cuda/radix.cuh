@@ -2,9 +2,9 @@
 // counted; the counts of one digit are summed up over the tiles before; each tile sorts itself by the digit in shared memory and puts its
 // runs where they belong. Nothing depends on the order of blocks.
 
-template <class Key> struct Radix {
+template <class Key, int ITEMS = sizeof(Key) == 8 ? 8 : 16> struct Radix {
   static const int DIGITS = 256, THREADS = 256, WARPS = THREADS / 32;
-  static const int ITEMS = sizeof(Key) == 8 ? 8 : 16, TILE = THREADS * ITEMS;
+  static const int TILE = THREADS * ITEMS;
   static DEVICE uint32 digit(Key key, int shift) { return (uint32)(key >> shift) & (DIGITS - 1); }
 
   // The lanes that have the same digit, by a vote on each bit: matching takes as long as there are different digits.

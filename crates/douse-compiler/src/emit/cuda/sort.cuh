@@ -35,20 +35,8 @@ template <class Key> DEVICE bool before(const Sorted<Key> &a, const Sorted<Key> 
   return a.key < b.key || (a.key == b.key && a.index < b.index);
 }
 
-// Sorts a row of `n`, TILE at most, with a block. Calls out(place, index) for the first `wanted`.
-template <int THREADS, int TILE, bool DESCENDING, class R, class In, class Out>
-DEVICE void sort_row(int n, int64 wanted, In in, Out out) {
-  typedef typename SortKey<R>::Key Key;
-  typedef Sorted<Key> Item;
-  __shared__ Item tile[TILE];
-  for (int i = threadIdx.x; i < TILE; i += THREADS) {
-    // What fills the tile comes after everything.
-    tile[i] = Item{(Key)~(Key)0, 0xffffffffu};
-    if (i < n) {
-      Key key = SortKey<R>::key(in(i));
-      tile[i] = Item{DESCENDING ? (Key)~key : key, (uint32)i};
-    }
-  }
+// Sorts a tile of shared memory with a block, between barriers.
+template <int THREADS, int TILE, class Item> DEVICE void sort_tile(Item *tile) {
   for (int size = 2; size <= TILE; size *= 2) {
     for (int step = size / 2; step > 0; step /= 2) {
       __syncthreads();
@@ -64,6 +52,23 @@ DEVICE void sort_row(int n, int64 wanted, In in, Out out) {
     }
   }
   __syncthreads();
+}
+
+// Sorts a row of `n`, TILE at most, with a block. Calls out(place, index) for the first `wanted`.
+template <int THREADS, int TILE, bool DESCENDING, class R, class In, class Out>
+DEVICE void sort_row(int n, int64 wanted, In in, Out out) {
+  typedef typename SortKey<R>::Key Key;
+  typedef Sorted<Key> Item;
+  __shared__ Item tile[TILE];
+  for (int i = threadIdx.x; i < TILE; i += THREADS) {
+    // What fills the tile comes after everything.
+    tile[i] = Item{(Key)~(Key)0, 0xffffffffu};
+    if (i < n) {
+      Key key = SortKey<R>::key(in(i));
+      tile[i] = Item{DESCENDING ? (Key)~key : key, (uint32)i};
+    }
+  }
+  sort_tile<THREADS, TILE>(tile);
   for (int i = threadIdx.x; i < wanted; i += THREADS) out(i, tile[i].index);
 }
 

@@ -11,6 +11,7 @@ mod product;
 mod put;
 mod search;
 mod segment;
+mod select;
 mod sort;
 mod tiles;
 

@@ -7,6 +7,7 @@ use douse_program::target::LibraryLaunches;
 
 use super::function::{Argument, Draft, Writer};
 use super::one;
+use super::select::Levels;
 
 pub(super) const TEMPLATES: &[&str] = &[include_str!("../cuda/sort.cuh")];
 const RADIX: &[&str] = &[include_str!("../cuda/sort.cuh"), include_str!("../cuda/radix.cuh")];
@@ -33,22 +34,25 @@ pub(super) fn emit(
     };
     match rows.n.as_int() {
         Some(n) if n <= SHORT => rows.short(writer, n),
-        _ => rows.long(writer),
+        _ => match Levels::of(writer, &rows)? {
+            Some(levels) => levels.emit(writer, &rows),
+            None => rows.long(writer),
+        },
     }
 }
 
 /// What is sorted.
-struct Rows<'a> {
-    input: &'a View,
-    values: &'a View,
+pub(super) struct Rows<'a> {
+    pub input: &'a View,
+    pub values: &'a View,
     indices: &'a View,
-    descending: bool,
-    n: &'a Expr,
-    leading: &'a [Expr],
+    pub descending: bool,
+    pub n: &'a Expr,
+    pub leading: &'a [Expr],
 }
 
 impl<'a> Rows<'a> {
-    fn arguments(&self) -> Vec<Argument<'a>> {
+    pub fn arguments(&self) -> Vec<Argument<'a>> {
         vec![
             Argument::read("input", self.input),
             Argument::written("values", self.values),
@@ -57,7 +61,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Statements from a row's number, which is `rest`: `in(i)`, the row's elements, and `out(place, from)`, which writes one.
-    fn accesses(&self, writer: &Writer) -> String {
+    pub fn accesses(&self, writer: &Writer) -> String {
         let (split, row) = writer.split("rest", "row", self.leading);
         let at = |view: &View, last: &str| {
             let mut at = row.clone();
