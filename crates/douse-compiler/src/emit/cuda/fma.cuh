@@ -87,17 +87,18 @@ private:
   template <bool WHOLE> DEVICE void begin_strided(int64 k0, float *to) const {
     const float *from = first + k0 * loader.depth_stride;
     const int left = WHOLE ? DEPTH : (int)smaller<int64>(loader.depth - k0 - k, DEPTH);
-    if (fours) {
+    if (fours && whole) {
+      const int bytes = WHOLE ? 16 : 4 * __popc(there & 15);
 #pragma unroll
       for (int i = 0; i < COUNT / 4; ++i) {
         int deep = i * FOURS_APART;
-        const float *four = from + deep * loader.depth_stride;
-        if (whole) {
-          copy_16(to + deep * LINE, four, WHOLE ? 16 : deep < left ? 4 * __popc(there & 15) : 0);
-        } else {
+        copy_16(to + deep * LINE, from + deep * loader.depth_stride, WHOLE || deep < left ? bytes : 0);
+      }
+    } else if (fours) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) copy_4(to + deep * LINE + e, four + e, WHOLE || (deep < left && there >> e & 1));
-        }
+      for (int i = 0; i < COUNT; ++i) {
+        int deep = i / 4 * FOURS_APART;
+        copy_4(to + deep * LINE + i % 4, from + deep * loader.depth_stride + i % 4, WHOLE || (deep < left && there >> i % 4 & 1));
       }
     } else {
 #pragma unroll
