@@ -2,6 +2,7 @@
 
 mod attention;
 mod convolution;
+mod cost;
 mod function;
 mod linalg;
 mod matmul;
@@ -14,6 +15,7 @@ mod segment;
 mod select;
 mod sort;
 mod tiles;
+mod window;
 
 use douse_core::Result;
 use douse_core::sym::{Expr, Ranges};

@@ -3,6 +3,7 @@
 use douse_core::DType;
 use douse_core::sym::Expr;
 
+use super::cost::{bulk_time, copying_time, fma_parts_time, fma_time};
 use super::function::Writer;
 use super::product::{BLOCKS, FOUR, Product, STAGE, TEMPLATES, THREADS};
 
@@ -49,7 +50,7 @@ pub(super) struct Tiles {
     /// Warps along each.
     warps: (i64, i64),
     /// Blocks that should share a multiprocessor, if there are so many.
-    together: i64,
+    pub together: i64,
 }
 
 /// Tiles of tensor cores, the largest first.
@@ -67,16 +68,18 @@ const WARPGROUP_TILES: [Tiles; 5] = [
     Tiles { rows: 64, columns: 64, warps: (4, 1), together: 3 },
 ];
 /// Of float32.
-const FMA_TILES: [Tiles; 5] = [
-    Tiles { rows: 128, columns: 128, warps: (2, 2), together: 2 },
-    Tiles { rows: 128, columns: 64, warps: (2, 2), together: 3 },
+const FMA_TILES: [Tiles; 6] = [
+    Tiles { rows: 128, columns: 128, warps: (4, 2), together: 2 },
     Tiles { rows: 64, columns: 128, warps: (2, 2), together: 3 },
+    Tiles { rows: 128, columns: 64, warps: (4, 1), together: 3 },
     Tiles { rows: 64, columns: 64, warps: (2, 2), together: 4 },
+    Tiles { rows: 32, columns: 64, warps: (2, 2), together: 4 },
     Tiles { rows: 64, columns: 32, warps: (4, 1), together: 4 },
 ];
-/// Elements of depth of a stage of them, how many stages there are, and elements that a line of rows or columns in shared memory is longer.
-const FMA_DEPTH: i64 = 16;
-const FMA_STAGES: i64 = 3;
+/// Elements of depth of a stage of them, and how many stages there are at most.
+pub(super) const FMA_DEPTH: i64 = 16;
+const FMA_STAGES: i64 = 4;
+/// Elements that a line of rows or columns in shared memory is longer.
 const FMA_APART: i64 = 4;
 /// Bytes of the offsets of depths of an image's windows: of two stages, in 64-bit numbers of a place and three coordinates at most.
 const FMA_OFFSETS: i64 = 2 * FMA_DEPTH * 32;
@@ -125,11 +128,7 @@ impl Tiles {
     fn template(&self, writer: &Writer, product: &Product, blocks: i64, slices: i64, steps: i64) -> Template {
         let Tiles { rows, columns, warps, together } = self;
         if product.dtype == DType::F32 {
-            let name = format!("fma_product<{rows}, {columns}, {}, {}, {FMA_DEPTH}, {FMA_STAGES}", warps.0, warps.1);
-            let stages = FMA_STAGES * FMA_DEPTH * (rows + columns + 2 * FMA_APART) * 4 + FMA_OFFSETS;
-            let (threads, shared) = (WARP * warps.0 * warps.1, self.results().max(stages));
-            let together = *together;
-            return Template { name, texts: FMA_TEMPLATES, threads, shared, run: 8, bulk: false, together };
+            return self.fma_template(writer.shared_limit());
         }
         if !uses_tensor_cores(product.dtype) {
             let name = format!("tile_product<{rows}");
@@ -167,6 +166,18 @@ impl Tiles {
     }
 }
 
+impl Tiles {
+    /// The template for float32.
+    fn fma_template(&self, shared_limit: i64) -> Template {
+        let Tiles { rows, columns, warps, together } = self;
+        let stage = FMA_DEPTH * (rows + columns + 2 * FMA_APART) * 4;
+        let stages = ((shared_limit / together - 1024 - FMA_OFFSETS) / stage).clamp(2, FMA_STAGES);
+        let name = format!("fma_product<{rows}, {columns}, {}, {}, {FMA_DEPTH}, {stages}", warps.0, warps.1);
+        let (threads, shared) = (WARP * warps.0 * warps.1, self.results().max(stages * stage + FMA_OFFSETS));
+        Template { name, texts: FMA_TEMPLATES, threads, shared, run: 8, bulk: false, together: *together }
+    }
+}
+
 impl Template {
     /// The call by which so many blocks of a cluster sum slices.
     pub fn call(&self, dtype: DType, slices: i64) -> String {
@@ -183,7 +194,6 @@ fn candidates(product: &Product, writer: &Writer) -> Vec<&'static Tiles> {
         dtype if uses_tensor_cores(dtype) => {
             MMA_TILES.iter().filter(|tiles| tiles.shared(2) <= writer.shared_limit() - 1024).collect()
         }
-        DType::F32 => FMA_TILES.iter().collect(),
         _ => PLAIN_TILES.iter().collect(),
     }
 }
@@ -237,8 +247,13 @@ pub(super) fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Tem
     let cluster = writer.clusters() && makes_clusters(product.dtype);
     let warpgroups = writer.warpgroups() && uses_tensor_cores(product.dtype);
     let (tiles, count) = match (warpgroups, &product.mapped) {
-        (true, Some(_)) => fastest(&sizes, bulk_time),
-        (true, None) if product.deep => fastest(&sizes, copying_time),
+        _ if product.dtype == DType::F32 => match cluster {
+            true => fastest(&sizes, &FMA_TILES, &[1, 2, 4, 8], CLUSTER_SLICE, fma_time),
+            false => fastest(&sizes, &FMA_TILES, &[1, 2, 4, 8, 16, MOST_SLICES], SLICE, fma_parts_time),
+        },
+        // Clusters of eight blocks, which take half of a group of multiprocessors each, were measured to be slower than four.
+        (true, Some(_)) => fastest(&sizes, &WARPGROUP_TILES, &[1, 2, 4], CLUSTER_SLICE, bulk_time),
+        (true, None) if product.deep => fastest(&sizes, &WARPGROUP_TILES, &[1, 2, 4], CLUSTER_SLICE, copying_time),
         _ => {
             let tiles = largest(&sizes, &candidates(product, writer));
             let (least, most) = if cluster { (CLUSTER_SLICE, CLUSTER) } else { (SLICE, MOST_SLICES) };
@@ -273,15 +288,20 @@ fn largest(sizes: &Sizes, tiles: &[&'static Tiles]) -> &'static Tiles {
     well.or(tiles.last()).copied().unwrap_or(&PLAIN_TILES[0])
 }
 
-/// The tiles and slices for which warpgroups should take the least time. `time`: of tiles, of which so many blocks each go through so many elements of
-/// depth, in so many slices, in microseconds.
-fn fastest(sizes: &Sizes, time: fn(&Tiles, i64, f64, i64) -> f64) -> (&'static Tiles, i64) {
-    let mut best = (&WARPGROUP_TILES[0], 1, f64::INFINITY);
-    for tiles in &WARPGROUP_TILES {
-        // Clusters of eight blocks, which take half of a group of multiprocessors each, were measured to be slower than four.
-        for slices in [1, 2, 4] {
+/// The tiles and slices, of at least so many elements of depth, that should take the least time. `time`: of tiles, of which so many blocks each go through so many
+/// elements of depth, in so many slices, in microseconds.
+fn fastest<const N: usize>(
+    sizes: &Sizes,
+    tiles: &'static [Tiles; N],
+    slices: &[i64],
+    least: i64,
+    time: fn(&Tiles, i64, f64, i64) -> f64,
+) -> (&'static Tiles, i64) {
+    let mut best = (&tiles[0], 1, f64::INFINITY);
+    for tiles in tiles {
+        for &slices in slices {
             let depth = match sizes.depth {
-                Some(depth) if slices > 1 && depth / slices < CLUSTER_SLICE => continue,
+                Some(depth) if slices > 1 && depth / slices < least => continue,
                 Some(depth) => depth as f64 / slices as f64,
                 None if slices > 1 => continue,
                 None => UNKNOWN as f64,
@@ -293,48 +313,4 @@ fn fastest(sizes: &Sizes, time: fn(&Tiles, i64, f64, i64) -> f64) -> (&'static T
         }
     }
     (best.0, best.1)
-}
-
-/// Blocks that the busiest multiprocessor has.
-fn rounds(blocks: i64) -> f64 {
-    (blocks as u64).div_ceil(BLOCKS as u64) as f64
-}
-
-/// Where threads copy the operands, by what a multiprocessor of an H200 does in a microsecond.
-fn copying_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
-    /// Bytes from the second-level cache, when all ask.
-    const LOADS: f64 = 53e3;
-    /// Operations of its tensor cores.
-    const OPERATIONS: f64 = 4.2e6;
-    /// Bytes of other blocks' sums.
-    const SUMS: f64 = 60e3;
-    let (rows, columns) = (tiles.rows as f64, tiles.columns as f64);
-    let (loads, operations) = ((rows + columns) * depth * 2.0 / LOADS, 2.0 * rows * columns * depth / OPERATIONS);
-    let sums = if slices > 1 { 0.5 + rows * columns * 4.0 / SUMS } else { 0.0 };
-    rounds(blocks) * (loads.max(operations) + sums)
-}
-
-/// Where the copy engine brings them. (Measured with 64 to 6304 rows, 768 to 4096 columns and as much depth.)
-fn bulk_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
-    const LOADS: f64 = 80e3;
-    const OPERATIONS: f64 = 7e6;
-    /// A stage takes no less than so long.
-    const LEAST: f64 = 0.15;
-    /// Until the first stage is there.
-    const FIRST: f64 = 1.0;
-    /// Results that a block puts.
-    const RESULTS: f64 = 5e3;
-    /// Slices cost so much each: those of clusters that are not all there at once, much more.
-    const SLICES: f64 = 0.75;
-    if slices > 1 && blocks > BLOCKS {
-        return f64::INFINITY;
-    }
-    let (rows, columns) = (tiles.rows as f64, tiles.columns as f64);
-    let (loads, operations) =
-        ((rows + columns) * STAGE as f64 * 2.0 / LOADS, 2.0 * rows * columns * STAGE as f64 / OPERATIONS);
-    let stages = (depth / STAGE as f64).ceil() * loads.max(operations).max(LEAST);
-    let around = FIRST + rows * columns / RESULTS;
-    // What a block does besides is hidden by those that share the multiprocessor with it.
-    let alone = (rounds(blocks) / tiles.together as f64).ceil();
-    rounds(blocks) * stages + alone * around + SLICES * (slices - 1) as f64
 }
