@@ -185,10 +185,11 @@ DEVICE void fma_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, cons
         prepare_stage(step + STAGES);
         ahead = ahead + 1 == STAGES ? 0 : ahead + 1;
       }
+      // In this order, fewest operands of an instruction are in one bank of registers.
 #pragma unroll
-      for (int i = 0; i < ROWS; ++i)
+      for (int j = 0; j < COLUMNS; ++j)
 #pragma unroll
-        for (int j = 0; j < COLUMNS; ++j) sum[i][j] = fmaf(x[k % 2][i], y[k % 2][j], sum[i][j]);
+        for (int i = 0; i < ROWS; ++i) sum[i][j] = fmaf(x[k % 2][i], y[k % 2][j], sum[i][j]);
     }
   }
   // Nothing is on its way any more, but others may still read the last stage's.
