@@ -72,14 +72,25 @@ template <int ROWS, int DEPTH, int THREADS, class Loader> struct Lines {
       if (row0 + ROWS <= loader.rows && k0 + DEPTH <= loader.depth) begin_strided<true>(k0, to);
       else begin_strided<false>(k0, to);
     } else {
+      // All places first: each is a chain of operations, and copies keep their order.
+      const float *from[COUNT];
+      bool inside[COUNT];
 #pragma unroll
       for (int i = 0; i < COUNT; ++i) {
-        int down = adjacent ? 0 : i % DOWN * APART, deep = adjacent ? i * ADJACENT_APART : i / DOWN * 8;
-        const float *from;
-        if constexpr (Offsets<Loader>::THERE) from = loader.f.meet(of_rows[adjacent ? 0 : i % DOWN], of_depths[step % 2 * DEPTH + k + deep]);
-        else from = loader.where(row0 + row + down, k0 + k + deep);
-        copy_4(to + deep * LINE + down, from ? from : loader.start, from != nullptr);
+        int down = adjacent ? 0 : i % DOWN, deep = adjacent ? i * ADJACENT_APART : i / DOWN * 8;
+        if constexpr (Offsets<Loader>::THERE) {
+          auto place = of_rows[0].place;
+          inside[i] = loader.f.meet(of_rows[down], of_depths[step % 2 * DEPTH + k + deep], place);
+          from[i] = loader.f.image + place;
+        } else {
+          from[i] = loader.where(row0 + row + down * APART, k0 + k + deep);
+          inside[i] = from[i] != nullptr;
+          if (!inside[i]) from[i] = loader.start;
+        }
       }
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i)
+        copy_4(to + (adjacent ? i * ADJACENT_APART * LINE : i / DOWN * 8 * LINE + i % DOWN * APART), from[i], inside[i]);
     }
   }
 

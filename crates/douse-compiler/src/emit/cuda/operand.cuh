@@ -131,13 +131,18 @@ template <class T, class U, int D, class OfRow, class OfDepth> struct Windows {
   OfDepth of_depth;
   const T *image;
   Part sizes;
-  DEVICE const T *meet(const Part &row, const Part &k) const {
+  // Whether there is such an element, and where.
+  DEVICE bool meet(const Part &row, const Part &k, U &place) const {
     bool inside = true;
 #pragma unroll
     for (int d = 0; d < D; ++d) inside &= row.at[d] + k.at[d] < sizes.at[d];
-    return inside ? image + (row.place + k.place) : nullptr;
+    place = inside ? row.place + k.place : 0;
+    return inside;
   }
-  DEVICE const T *operator()(int64 row, int64 k) const { return meet(of_row(row), of_depth(k)); }
+  DEVICE const T *operator()(int64 row, int64 k) const {
+    U place;
+    return meet(of_row(row), of_depth(k), place) ? image + place : nullptr;
+  }
 };
 template <class T, class U, int D, class OfRow, class OfDepth>
 DEVICE Windows<T, U, D, OfRow, OfDepth> windows(OfRow of_row, OfDepth of_depth, const T *image, Offset<U, D> sizes) {

@@ -2,7 +2,7 @@
 //! many elements of depth. The choice of tiles compares these; what all of them would take besides is left out.
 
 use super::product::{BLOCKS, STAGE};
-use super::tiles::{FMA_DEPTH, Tiles};
+use super::tiles::Tiles;
 
 /// Blocks that the busiest multiprocessor has.
 fn rounds(blocks: i64) -> f64 {
@@ -50,7 +50,9 @@ pub(super) fn bulk_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> 
 
 /// Float32 without tensor cores, slices in clusters. (Measured with 64 to 4096 rows, 49 to 4096 columns and a depth of 64 to 4608.)
 pub(super) fn fma_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
-    /// Products of two numbers in the depth of a stage; besides, each row and column takes so long.
+    /// A stage's depth (some have twice that).
+    const STAGE: f64 = 16.0;
+    /// Products of two numbers in that depth; besides, each row and column takes so long.
     const PRODUCTS: f64 = 12.8e3;
     const LINES: f64 = 0.0014;
     /// A stage of a block that is alone takes so much longer.
@@ -71,7 +73,7 @@ pub(super) fn fma_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f
     let blocks = (blocks as f64 / all as f64).ceil();
     let rounds = (blocks / tiles.together as f64).ceil();
     let work = rows * columns / PRODUCTS + (rows + columns) * LINES;
-    let stages = (depth / FMA_DEPTH as f64).ceil() * (blocks * work).max(rounds * (work + ALONE));
+    let stages = (depth / STAGE).ceil() * (blocks * work).max(rounds * (work + ALONE));
     stages + rounds * FIRST + blocks * rows * columns / RESULTS + SLICES * (slices - 1) as f64
 }
 

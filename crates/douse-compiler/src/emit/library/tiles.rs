@@ -76,13 +76,11 @@ const FMA_TILES: [Tiles; 6] = [
     Tiles { rows: 32, columns: 64, warps: (2, 2), together: 4 },
     Tiles { rows: 64, columns: 32, warps: (4, 1), together: 4 },
 ];
-/// Elements of depth of a stage of them, and how many stages there are at most.
-pub(super) const FMA_DEPTH: i64 = 16;
+/// Of their stages, how many there are at most, and elements that a line of rows or columns in shared memory is longer.
 const FMA_STAGES: i64 = 4;
-/// Elements that a line of rows or columns in shared memory is longer.
 const FMA_APART: i64 = 4;
-/// Bytes of the offsets of depths of an image's windows: of two stages, in 64-bit numbers of a place and three coordinates at most.
-const FMA_OFFSETS: i64 = 2 * FMA_DEPTH * 32;
+/// Bytes of the offsets of a depth of an image's windows, of which two stages are held: 64-bit numbers of a place and three coordinates at most.
+const FMA_OFFSETS: i64 = 2 * 32;
 /// Of everything else, one by one.
 const PLAIN_TILES: [Tiles; 1] = [Tiles { rows: 64, columns: 64, warps: (8, 1), together: 1 }];
 /// Elements of depth that two stages of them each hold of both operands, as in the template.
@@ -170,10 +168,12 @@ impl Tiles {
     /// The template for float32.
     fn fma_template(&self, shared_limit: i64) -> Template {
         let Tiles { rows, columns, warps, together } = self;
-        let stage = FMA_DEPTH * (rows + columns + 2 * FMA_APART) * 4;
-        let stages = ((shared_limit / together - 1024 - FMA_OFFSETS) / stage).clamp(2, FMA_STAGES);
-        let name = format!("fma_product<{rows}, {columns}, {}, {}, {FMA_DEPTH}, {stages}", warps.0, warps.1);
-        let (threads, shared) = (WARP * warps.0 * warps.1, self.results().max(stages * stage + FMA_OFFSETS));
+        // Where few blocks share a multiprocessor, they should seldom wait for their warps.
+        let depth = if *together > 2 { 16 } else { 32 };
+        let (stage, offsets) = (depth * (rows + columns + 2 * FMA_APART) * 4, depth * FMA_OFFSETS);
+        let stages = ((shared_limit / together - 1024 - offsets) / stage).clamp(2, FMA_STAGES * 16 / depth);
+        let name = format!("fma_product<{rows}, {columns}, {}, {}, {depth}, {stages}", warps.0, warps.1);
+        let (threads, shared) = (WARP * warps.0 * warps.1, self.results().max(stages * stage + offsets));
         Template { name, texts: FMA_TEMPLATES, threads, shared, run: 8, bulk: false, together: *together }
     }
 }
