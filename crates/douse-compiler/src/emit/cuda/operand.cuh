@@ -71,8 +71,13 @@ template <class T, int CHUNKS_> struct Strided {
   const T *start;
   int64 rows, depth, row_stride, depth_stride;
   DEVICE bool rows_are_adjacent() const { return row_stride == 1 && depth_stride != 1; }
+  // Where an element lies; null outside.
+  DEVICE const T *where(int64 row, int64 k) const {
+    return row < rows && k < depth ? start + (row * row_stride + k * depth_stride) : nullptr;
+  }
   DEVICE T at(int64 row, int64 k) const {
-    return row < rows && k < depth ? start[row * row_stride + k * depth_stride] : T{};
+    const T *p = where(row, k);
+    return p ? *p : T{};
   }
   // Whether every N elements from a multiple of N on, along the adjacent direction, are aligned.
   template <int N> DEVICE bool in_chunks() const {
@@ -96,13 +101,14 @@ template <class T, int CHUNKS_, bool ADJACENT_ROWS, class F> struct Gathered {
   const T *start;
   int64 rows, depth;
   DEVICE bool rows_are_adjacent() const { return ADJACENT_ROWS; }
+  DEVICE const T *where(int64 row, int64 k) const { return row < rows && k < depth ? f(row, k) : nullptr; }
   DEVICE T at(int64 row, int64 k) const {
-    const T *p = row < rows && k < depth ? f(row, k) : nullptr;
+    const T *p = where(row, k);
     return p ? *p : T{};
   }
   template <int N> DEVICE bool in_chunks() const { return CHUNKS == WHOLE && 8 % N == 0 && Access<T, N>::aligned(start); }
   template <int N> DEVICE const T *chunk(int64 row, int64 k, int &count) const {
-    const T *p = row < rows && k < depth ? f(row, k) : nullptr;
+    const T *p = where(row, k);
     count = p ? N : 0;
     return p ? p : start;
   }
@@ -111,6 +117,47 @@ template <class T, int CHUNKS, bool ADJACENT_ROWS, class F>
 DEVICE Gathered<T, CHUNKS, ADJACENT_ROWS, F> gathered(F f, const T *start, int64 rows, int64 depth) {
   return Gathered<T, CHUNKS, ADJACENT_ROWS, F>{f, start, rows, depth};
 }
+
+// What a row, or a depth, of an image's windows gives to the place of an element, and to its coordinates in the image.
+template <class U, int D> struct alignas(16) Offset {
+  // Far outside of every image, also where two of them meet.
+  static const U NOWHERE = (U)3 << (8 * sizeof(U) - 3);
+  U place, at[D];
+};
+// Where an image's windows have their elements: its row's and its depth's offsets add up, in unsigned numbers, so that what is negative is outside, too.
+template <class T, class U, int D, class OfRow, class OfDepth> struct Windows {
+  typedef Offset<U, D> Part;
+  OfRow of_row;
+  OfDepth of_depth;
+  const T *image;
+  Part sizes;
+  // Whether there is such an element, and where.
+  DEVICE bool meet(const Part &row, const Part &k, U &place) const {
+    bool inside = true;
+#pragma unroll
+    for (int d = 0; d < D; ++d) inside &= row.at[d] + k.at[d] < sizes.at[d];
+    place = inside ? row.place + k.place : 0;
+    return inside;
+  }
+  DEVICE const T *operator()(int64 row, int64 k) const {
+    U place;
+    return meet(of_row(row), of_depth(k), place) ? image + place : nullptr;
+  }
+};
+template <class T, class U, int D, class OfRow, class OfDepth>
+DEVICE Windows<T, U, D, OfRow, OfDepth> windows(OfRow of_row, OfDepth of_depth, const T *image, Offset<U, D> sizes) {
+  return Windows<T, U, D, OfRow, OfDepth>{of_row, of_depth, image, sizes};
+}
+// Whether a loader's elements are those of windows, and the offsets they are made of.
+template <class Loader> struct Offsets {
+  static const bool THERE = false;
+  struct Part {};
+};
+template <class T, int CHUNKS, bool ADJACENT_ROWS, class U, int D, class OfRow, class OfDepth>
+struct Offsets<Gathered<T, CHUNKS, ADJACENT_ROWS, Windows<T, U, D, OfRow, OfDepth>>> {
+  static const bool THERE = true;
+  typedef Offset<U, D> Part;
+};
 
 // N elements along the direction in which they are adjacent.
 template <int N, class Loader> DEVICE Vector<typename Loader::Type, N> fetch(const Loader &loader, int64 row, int64 k, bool in_chunks) {

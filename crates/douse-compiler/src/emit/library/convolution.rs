@@ -10,12 +10,13 @@ use super::function::{Argument, Draft, Writer};
 use super::one;
 use super::product::{self, Mapped, Product, Side, TEMPLATES};
 use super::put::{Epilogue, Put};
+use super::window::{start, window, window_chunks};
 
 /// Output channels of a group from which tiles are worth it.
 const TILED: i64 = 8;
 const THREADS: i64 = 256;
 /// Elements of a chunk that templates fetch at once, at most.
-const CHUNK: i64 = 8;
+pub(super) const CHUNK: i64 = 8;
 
 /// Where the input and the weight lie, in the text of a function.
 pub(super) struct Source<'a> {
@@ -62,25 +63,20 @@ pub(super) fn emit_from(
         group_in: channels.floor_div(&groups),
         channels_last: input.strides.get(1).is_some_and(|stride| stride.is_int(1)),
         index: index_type(writer, convolution),
+        input: source.input,
     };
     let positions = batch * &Expr::product(spatial);
     let depth = &shape.group_in * &Expr::product(weight.sizes.get(2..).unwrap_or_default());
     // Results are neighbours along the columns: they should be neighbours in memory.
     let out_last = out.strides.get(1).is_some_and(|stride| stride.is_int(1));
-    let window = window(writer, convolution, &shape, &source)?;
+    let window = window(writer, convolution, &shape)?;
     let put = put(writer, convolution, &shape, out_last, epilogue)?;
     if shape.group_out.as_int().is_some_and(|channels| channels < TILED) {
         return direct(writer, convolution, &shape, source, &window, &put);
     }
     let (windows_name, filters_name) = if out_last { ("left", "right") } else { ("right", "left") };
     let element = writer.element(input)?;
-    let start = format!(
-        "{} + ({} + rest * {} * {})",
-        source.input,
-        writer.size(&input.offset),
-        writer.size(&shape.group_in),
-        writer.size(input.strides.get(1).unwrap_or(&Expr::int(0)))
-    );
+    let start = start(writer, convolution, &shape);
     let chunks = window_chunks(convolution, &shape);
     let adjacent = !shape.channels_last && input.strides.last().is_some_and(|stride| stride.is_int(1));
     let adjacent_rows = adjacent && chunks == "SCATTERED";
@@ -154,29 +150,34 @@ fn pointwise(
 }
 
 /// What the parts of the text have in common. In them, `rest` is the group.
-struct Shape<'a> {
-    batch: &'a Expr,
-    spatial: &'a [Expr],
-    group_out: Expr,
-    group_in: Expr,
+pub(super) struct Shape<'a> {
+    pub batch: &'a Expr,
+    pub spatial: &'a [Expr],
+    pub group_out: Expr,
+    pub group_in: Expr,
     /// The input's channels are neighbours: then they run fastest along the depth.
-    channels_last: bool,
+    pub channels_last: bool,
     /// The type of places.
-    index: &'static str,
+    pub index: &'static str,
+    /// What the input is called.
+    pub input: &'static str,
 }
 
-/// Numbers of elements that fit 32 bits keep every index in 32 bits.
+/// Where the places of all elements fit 32 bits, every index does.
 pub(super) fn index_type(writer: &Writer, convolution: &Convolution) -> &'static str {
+    let reach = |view: &View| {
+        let dims = view.sizes.iter().zip(&view.strides);
+        dims.fold(Expr::product(&view.sizes), |reach, (size, stride)| &reach + &(size * stride))
+    };
     let all = [&convolution.input, &convolution.out, &convolution.weight];
-    let narrow = all
-        .iter()
-        .all(|view| writer.indexer.ranges.max(&Expr::product(&view.sizes)).is_some_and(|most| most < 1 << 30));
-    if narrow { "int" } else { "int64" }
+    let narrow =
+        all.iter().all(|view| writer.indexer.ranges.max(&reach(view)).is_some_and(|most| (0..1 << 30).contains(&most)));
+    if narrow { "int32" } else { "int64" }
 }
 
 impl Shape<'_> {
     /// Statements that split a tap, a count along the depth, and its coordinates: channel of the group, then place in the kernel.
-    fn split_tap(&self, writer: &Writer, weight: &View) -> Result<(String, Vec<String>)> {
+    pub fn split_tap(&self, writer: &Writer, weight: &View) -> Result<(String, Vec<String>)> {
         let mut sizes: Vec<Expr> = weight.sizes.get(2..).unwrap_or_default().to_vec();
         let channel = if self.channels_last { sizes.len() } else { 0 };
         sizes.insert(channel, self.group_in.clone());
@@ -186,7 +187,7 @@ impl Shape<'_> {
         Ok((flat(&text), at))
     }
 
-    fn split_position(&self, writer: &Writer) -> (String, Vec<String>) {
+    pub fn split_position(&self, writer: &Writer) -> (String, Vec<String>) {
         let mut sizes = vec![self.batch.clone()];
         sizes.extend(self.spatial.iter().cloned());
         let (text, at) = writer.split("position", "p", &sizes);
@@ -196,63 +197,6 @@ impl Shape<'_> {
 
 fn flat(text: &str) -> String {
     text.replace("\n  ", " ").trim().to_owned()
-}
-
-/// `window(row, k)`: where the input's element for an output position and a tap lies; null in the padding.
-fn window(writer: &Writer, convolution: &Convolution, shape: &Shape, source: &Source) -> Result<String> {
-    let Convolution { input, weight, transposed, .. } = convolution;
-    let (tap, tap_at) = shape.split_tap(writer, weight)?;
-    let (position, position_at) = shape.split_position(writer);
-    let mut places = String::new();
-    let mut at = vec!["p0".to_owned(), format!("(rest * {} + {})", writer.size(&shape.group_in), nth(&tap_at, 0)?)];
-    for (d, size) in input.sizes.iter().skip(2).enumerate() {
-        let (p, t) = (nth(&position_at, d + 1)?, nth(&tap_at, d + 1)?);
-        let (stride, dilation) = (number(&convolution.stride, d)?, number(&convolution.dilation, d)?);
-        let padding = convolution.padding.get(d).ok_or_else(|| Error::internal("a padding is missing"))?;
-        let (padding, size) = (writer.size(padding), writer.size(size));
-        if *transposed {
-            places.push_str(&format!(" const auto y{d} = {p} + {padding} - {t} * {dilation};"));
-            places.push_str(&format!(" if (y{d} < 0 || y{d} % {stride} != 0) return nullptr;"));
-            places.push_str(&format!(" const auto x{d} = y{d} / {stride};"));
-            places.push_str(&format!(" if (x{d} >= {size}) return nullptr;"));
-        } else {
-            places.push_str(&format!(" const auto x{d} = {p} * {stride} - {padding} + {t} * {dilation};"));
-            places.push_str(&format!(" if (x{d} < 0 || x{d} >= {size}) return nullptr;"));
-        }
-        at.push(format!("x{d}"));
-    }
-    let (element, index) = (writer.element(input)?, shape.index);
-    Ok(format!(
-        "  const auto window = [=](int64 row, int64 k) -> const {element} * {{ {index} position = ({index})row, tap = ({index})k; \
-         {position} {tap}{places} return {} + ({}); }};\n",
-        source.input,
-        writer.place(input, &at)
-    ))
-}
-
-/// How the windows' elements lie along the depth, in the templates' words.
-fn window_chunks(convolution: &Convolution, shape: &Shape) -> &'static str {
-    let input = &convolution.input;
-    let chunk = Expr::int(CHUNK);
-    let whole = |n: &Expr| n.modulo(&chunk).is_int(0);
-    let aligned = |fastest: usize| input.strides.iter().enumerate().all(|(d, stride)| d == fastest || whole(stride));
-    let by_channels = shape.channels_last && whole(&shape.group_in) && aligned(1);
-    // Of an image that is cut into patches, a kernel's rows are chunks that the edge cuts nowhere.
-    let last = input.strides.len() - 1;
-    let steps = (convolution.stride.last(), convolution.dilation.last(), convolution.weight.sizes.last());
-    let by_patches = match steps {
-        (Some(stride), Some(1), Some(width)) => {
-            let padding = convolution.padding.last().is_some_and(whole);
-            let edge = input.sizes.last().is_some_and(whole);
-            !shape.channels_last
-                && input.strides[last].is_int(1)
-                && !convolution.transposed
-                && stride % CHUNK == 0
-                && [whole(width), padding, edge, aligned(last)].iter().all(|yes| *yes)
-        }
-        _ => false,
-    };
-    if by_channels || by_patches { "WHOLE" } else { "SCATTERED" }
 }
 
 /// The declaration of the loader of the filters: its rows are the group's output channels, its depth the taps.
@@ -386,10 +330,6 @@ fn direct<'a>(
     Ok(one(launch))
 }
 
-fn nth(list: &[String], k: usize) -> Result<String> {
+pub(super) fn nth(list: &[String], k: usize) -> Result<String> {
     list.get(k).cloned().ok_or_else(|| Error::internal("a convolution of too few dimensions"))
-}
-
-fn number(list: &[i64], k: usize) -> Result<i64> {
-    list.get(k).copied().ok_or_else(|| Error::internal("a convolution's stride or dilation is missing"))
 }

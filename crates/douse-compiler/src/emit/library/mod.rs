@@ -3,6 +3,7 @@
 mod attention;
 mod attention_tiles;
 mod convolution;
+mod cost;
 mod few_channels;
 mod function;
 mod linalg;
@@ -16,6 +17,7 @@ mod segment;
 mod select;
 mod sort;
 mod tiles;
+mod window;
 
 use douse_core::Result;
 use douse_core::sym::{Expr, Ranges};

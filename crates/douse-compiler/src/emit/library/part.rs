@@ -57,11 +57,13 @@ impl Part {
         others
     }
 
-    /// Whether one function can do both: of blocks of one size, along one dimension of the grid.
+    /// Whether one function can do both: of blocks of one size, along one dimension of the grid, with templates of one family.
     pub fn joins(&self, other: &Part) -> bool {
         let plain = |part: &Part| !part.scratch && !part.raises && !part.guarded && part.grid[2].is_int(1);
+        let alike = self.templates.starts_with(other.templates) || other.templates.starts_with(self.templates);
         plain(self)
             && plain(other)
+            && alike
             && (self.threads, self.cluster, self.together) == (other.threads, other.cluster, other.together)
             && self.grid[1] == other.grid[1]
     }

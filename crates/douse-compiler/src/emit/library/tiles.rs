@@ -3,6 +3,7 @@
 use douse_core::DType;
 use douse_core::sym::Expr;
 
+use super::cost::{bulk_time, copying_time, fma_time, parts_time, tf32_time};
 use super::function::Writer;
 use super::product::{BLOCKS, FOUR, Product, STAGE, TEMPLATES, THREADS};
 
@@ -19,6 +20,24 @@ const BULK_TEMPLATES: &[&str] = &[
     include_str!("../cuda/product.cuh"),
     include_str!("../cuda/warpgroup.cuh"),
     include_str!("../cuda/bulk.cuh"),
+];
+
+/// Of float32, without tensor cores.
+const FMA_TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/lines.cuh"),
+    include_str!("../cuda/fma.cuh"),
+];
+
+/// Of float32, rounded to TF32.
+const TF32_TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/lines.cuh"),
+    include_str!("../cuda/tf32.cuh"),
 ];
 
 /// Bytes of shared memory that hold the barriers of all stages.
@@ -41,7 +60,7 @@ pub(super) struct Tiles {
     /// Warps along each.
     warps: (i64, i64),
     /// Blocks that should share a multiprocessor, if there are so many.
-    together: i64,
+    pub together: i64,
 }
 
 /// Tiles of tensor cores, the largest first.
@@ -59,11 +78,28 @@ const WARPGROUP_TILES: [Tiles; 6] = [
     Tiles { rows: 64, columns: 128, warps: (4, 1), together: 2 },
     Tiles { rows: 64, columns: 64, warps: (4, 1), together: 3 },
 ];
-/// Without tensor cores; those of 128 for float32 alone.
-const PLAIN_TILES: [Tiles; 2] = [
-    Tiles { rows: 128, columns: 128, warps: (8, 1), together: 1 },
-    Tiles { rows: 64, columns: 64, warps: (8, 1), together: 1 },
+/// Of float32.
+const FMA_TILES: [Tiles; 6] = [
+    Tiles { rows: 128, columns: 128, warps: (4, 2), together: 2 },
+    Tiles { rows: 64, columns: 128, warps: (2, 2), together: 3 },
+    Tiles { rows: 128, columns: 64, warps: (4, 1), together: 3 },
+    Tiles { rows: 64, columns: 64, warps: (2, 2), together: 4 },
+    Tiles { rows: 32, columns: 64, warps: (2, 2), together: 4 },
+    Tiles { rows: 64, columns: 32, warps: (4, 1), together: 4 },
 ];
+/// Of float32 in TF32.
+const TF32_TILES: [Tiles; 6] = [
+    Tiles { rows: 128, columns: 128, warps: (2, 4), together: 2 },
+    Tiles { rows: 64, columns: 128, warps: (1, 4), together: 3 },
+    Tiles { rows: 128, columns: 64, warps: (2, 2), together: 3 },
+    Tiles { rows: 64, columns: 64, warps: (2, 2), together: 4 },
+    Tiles { rows: 32, columns: 64, warps: (2, 2), together: 4 },
+    Tiles { rows: 64, columns: 32, warps: (2, 2), together: 4 },
+];
+/// Bytes of the offsets of a depth of an image's windows, of which two stages are held: 64-bit numbers of a place and three coordinates at most.
+const OFFSETS: i64 = 2 * 32;
+/// Of everything else, one by one.
+const PLAIN_TILES: [Tiles; 1] = [Tiles { rows: 64, columns: 64, warps: (8, 1), together: 1 }];
 /// Elements of depth that two stages of them each hold of both operands, as in the template.
 const PLAIN_STAGE: i64 = 16;
 /// Elements between rows of results in shared memory, as in the template.
@@ -92,7 +128,12 @@ pub(super) struct Template {
 impl Tiles {
     /// Bytes of dynamic shared memory that so many stages take: results pass through the same memory, in float32.
     fn shared(&self, stages: i64) -> i64 {
-        (self.rows * (self.columns + RESULTS_APART) * 4).max(stages * self.stage())
+        self.results().max(stages * self.stage())
+    }
+
+    /// Bytes of results in shared memory.
+    fn results(&self) -> i64 {
+        self.rows * (self.columns + RESULTS_APART) * 4
     }
 
     /// Bytes of a stage of 16-bit elements.
@@ -117,6 +158,13 @@ impl Tiles {
     /// The template for this many blocks, each of which goes through so many stages.
     fn template(&self, writer: &Writer, product: &Product, blocks: i64, slices: i64, steps: i64) -> Template {
         let Tiles { rows, columns, warps, .. } = self;
+        if product.dtype == DType::F32 {
+            let (name, texts, longer, depth) = match writer.tf32() {
+                true => ("tf32_product", TF32_TEMPLATES, 8, 128),
+                false => ("fma_product", FMA_TEMPLATES, 4, 64),
+            };
+            return self.lines_template(name, texts, longer, depth, writer.shared_limit());
+        }
         if !uses_tensor_cores(product.dtype) {
             let name = format!("tile_product<{rows}");
             let shared = 4 * PLAIN_STAGE * (rows + FOUR) * product.dtype.size().max(4) as i64;
@@ -149,10 +197,32 @@ impl Tiles {
     }
 }
 
+impl Tiles {
+    /// A template for float32, whose lines in shared memory are longer by so many elements than what lies at a depth; so many elements of depth are held
+    /// at most.
+    fn lines_template(
+        &self,
+        name: &str,
+        texts: &'static [&'static str],
+        longer: i64,
+        most_depth: i64,
+        shared_limit: i64,
+    ) -> Template {
+        let Tiles { rows, columns, warps, together } = self;
+        // Where few blocks share a multiprocessor, they should seldom wait for their warps.
+        let depth = if *together > 2 { 16 } else { 32 };
+        let (stage, offsets) = (depth * (rows + columns + 2 * longer) * 4, depth * OFFSETS);
+        let stages = ((shared_limit / together - 1024 - offsets) / stage).clamp(2, most_depth / depth);
+        let name = format!("{name}<{rows}, {columns}, {}, {}, {depth}, {stages}", warps.0, warps.1);
+        let (threads, shared) = (WARP * warps.0 * warps.1, self.results().max(stages * stage + offsets));
+        Template { name, texts, threads, shared, run: 8, bulk: false, together: *together }
+    }
+}
+
 impl Template {
     /// The call by which so many blocks of a cluster sum slices.
     pub fn call(&self, dtype: DType, slices: i64) -> String {
-        match uses_tensor_cores(dtype) {
+        match makes_clusters(dtype) {
             true => format!("{}, {slices}>", self.name),
             false => format!("{}>", self.name),
         }
@@ -165,13 +235,17 @@ fn candidates(product: &Product, writer: &Writer) -> Vec<&'static Tiles> {
         dtype if uses_tensor_cores(dtype) => {
             MMA_TILES.iter().filter(|tiles| tiles.shared(2) <= writer.shared_limit() - 1024).collect()
         }
-        DType::F32 => PLAIN_TILES.iter().collect(),
-        _ => PLAIN_TILES.iter().filter(|tiles| tiles.rows == 64).collect(),
+        _ => PLAIN_TILES.iter().collect(),
     }
 }
 
 pub(super) fn uses_tensor_cores(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// Whether the blocks of a cluster can share the depth.
+fn makes_clusters(dtype: DType) -> bool {
+    uses_tensor_cores(dtype) || dtype == DType::F32
 }
 
 /// How blocks share the depth.
@@ -211,15 +285,34 @@ impl Sizes {
 pub(super) fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Template, Slices) {
     let sizes = Sizes::of(writer, product);
     // Clusters add up without another launch.
-    let cluster = writer.clusters() && uses_tensor_cores(product.dtype);
+    let cluster = writer.clusters() && makes_clusters(product.dtype);
     let warpgroups = writer.warpgroups() && uses_tensor_cores(product.dtype);
     let (tiles, count) = match (warpgroups, &product.mapped) {
-        (true, Some(_)) => fastest(&sizes, |tiles, blocks, depth, slices| {
-            let stages = tiles.bulk_stages(tiles.share(writer, blocks, slices).1);
-            // (With two, a product of 512 x 2048 x 8192 took 94 us.)
-            if stages < LEAST_STAGES { f64::INFINITY } else { bulk_time(tiles, blocks, depth, slices) }
-        }),
-        (true, None) if product.deep => fastest(&sizes, copying_time),
+        _ if product.dtype == DType::F32 && writer.tf32() => match cluster {
+            true => fastest(&sizes, &TF32_TILES, &[1, 2, 4, 8], CLUSTER_SLICE, tf32_time),
+            false => {
+                fastest(&sizes, &TF32_TILES, &[1, 2, 4, 8, 16, MOST_SLICES], SLICE, |tiles, blocks, depth, slices| {
+                    parts_time(tf32_time, tiles, blocks, depth, slices)
+                })
+            }
+        },
+        _ if product.dtype == DType::F32 => match cluster {
+            true => fastest(&sizes, &FMA_TILES, &[1, 2, 4, 8], CLUSTER_SLICE, fma_time),
+            false => {
+                fastest(&sizes, &FMA_TILES, &[1, 2, 4, 8, 16, MOST_SLICES], SLICE, |tiles, blocks, depth, slices| {
+                    parts_time(fma_time, tiles, blocks, depth, slices)
+                })
+            }
+        },
+        // Clusters of eight blocks, which take half of a group of multiprocessors each, were measured to be slower than four.
+        (true, Some(_)) => {
+            fastest(&sizes, &WARPGROUP_TILES, &[1, 2, 4], CLUSTER_SLICE, |tiles, blocks, depth, slices| {
+                let stages = tiles.bulk_stages(tiles.share(writer, blocks, slices).1);
+                // (With two, a product of 512 x 2048 x 8192 took 94 us.)
+                if stages < LEAST_STAGES { f64::INFINITY } else { bulk_time(tiles, blocks, depth, slices) }
+            })
+        }
+        (true, None) if product.deep => fastest(&sizes, &WARPGROUP_TILES, &[1, 2, 4], CLUSTER_SLICE, copying_time),
         _ => {
             let tiles = largest(&sizes, &candidates(product, writer));
             let (least, most) = if cluster { (CLUSTER_SLICE, CLUSTER) } else { (SLICE, MOST_SLICES) };
@@ -251,18 +344,23 @@ fn largest(sizes: &Sizes, tiles: &[&'static Tiles]) -> &'static Tiles {
         useful / (rounds.max(1) * BLOCKS) as f64
     };
     let well = tiles.iter().find(|t| sizes.blocks(t) >= BLOCKS && busy(t) >= 0.7);
-    well.or(tiles.last()).copied().unwrap_or(&PLAIN_TILES[1])
+    well.or(tiles.last()).copied().unwrap_or(&PLAIN_TILES[0])
 }
 
-/// The tiles and slices for which warpgroups should take the least time. `time`: of tiles, of which so many blocks each go through so many elements of
-/// depth, in so many slices, in microseconds.
-fn fastest(sizes: &Sizes, time: impl Fn(&Tiles, i64, f64, i64) -> f64) -> (&'static Tiles, i64) {
-    let mut best = (&WARPGROUP_TILES[0], 1, f64::INFINITY);
-    for tiles in &WARPGROUP_TILES {
-        // Clusters of eight blocks, which take half of a group of multiprocessors each, were measured to be slower than four.
-        for slices in [1, 2, 4] {
+/// The tiles and slices, of at least so many elements of depth, that should take the least time. `time`: of tiles, of which so many blocks each go through so many
+/// elements of depth, in so many slices, in microseconds.
+fn fastest<const N: usize>(
+    sizes: &Sizes,
+    tiles: &'static [Tiles; N],
+    slices: &[i64],
+    least: i64,
+    time: impl Fn(&Tiles, i64, f64, i64) -> f64,
+) -> (&'static Tiles, i64) {
+    let mut best = (&tiles[0], 1, f64::INFINITY);
+    for tiles in tiles {
+        for &slices in slices {
             let depth = match sizes.depth {
-                Some(depth) if slices > 1 && depth / slices < CLUSTER_SLICE => continue,
+                Some(depth) if slices > 1 && depth / slices < least => continue,
                 Some(depth) => depth as f64 / slices as f64,
                 None if slices > 1 => continue,
                 None => UNKNOWN as f64,
@@ -274,48 +372,4 @@ fn fastest(sizes: &Sizes, time: impl Fn(&Tiles, i64, f64, i64) -> f64) -> (&'sta
         }
     }
     (best.0, best.1)
-}
-
-/// Blocks that the busiest multiprocessor has.
-fn rounds(blocks: i64) -> f64 {
-    (blocks as u64).div_ceil(BLOCKS as u64) as f64
-}
-
-/// Where threads copy the operands, by what a multiprocessor of an H200 does in a microsecond.
-fn copying_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
-    /// Bytes from the second-level cache, when all ask.
-    const LOADS: f64 = 53e3;
-    /// Operations of its tensor cores.
-    const OPERATIONS: f64 = 4.2e6;
-    /// Bytes of other blocks' sums.
-    const SUMS: f64 = 60e3;
-    let (rows, columns) = (tiles.rows as f64, tiles.columns as f64);
-    let (loads, operations) = ((rows + columns) * depth * 2.0 / LOADS, 2.0 * rows * columns * depth / OPERATIONS);
-    let sums = if slices > 1 { 0.5 + rows * columns * 4.0 / SUMS } else { 0.0 };
-    rounds(blocks) * (loads.max(operations) + sums)
-}
-
-/// Where the copy engine brings them. (Measured with 64 to 6304 rows, 768 to 4096 columns and as much depth.)
-fn bulk_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
-    const LOADS: f64 = 80e3;
-    const OPERATIONS: f64 = 7e6;
-    /// A stage takes no less than so long.
-    const LEAST: f64 = 0.15;
-    /// Until the first stage is there.
-    const FIRST: f64 = 1.0;
-    /// Results that a block puts.
-    const RESULTS: f64 = 5e3;
-    /// Slices cost so much each: those of clusters that are not all there at once, much more.
-    const SLICES: f64 = 0.75;
-    if slices > 1 && blocks > BLOCKS {
-        return f64::INFINITY;
-    }
-    let (rows, columns) = (tiles.rows as f64, tiles.columns as f64);
-    let (loads, operations) =
-        ((rows + columns) * STAGE as f64 * 2.0 / LOADS, 2.0 * rows * columns * STAGE as f64 / OPERATIONS);
-    let stages = (depth / STAGE as f64).ceil() * loads.max(operations).max(LEAST);
-    let around = FIRST + rows * columns / RESULTS;
-    // What a block does besides is hidden by those that share the multiprocessor with it.
-    let alone = (rounds(blocks) / tiles.together as f64).ceil();
-    rounds(blocks) * stages + alone * around + SLICES * (slices - 1) as f64
 }
