@@ -408,6 +408,26 @@ def tf32_products():
     return Tf32Products(), [call(66)]
 
 
+class GroupedChannels(nn.Module):
+    """Groups of channels that runs of results do not divide, though they divide all channels, and what is computed from them."""
+
+    def __init__(self):
+        super().__init__()
+        self.halves = nn.Conv2d(32, 24, 3, padding=1, groups=2).bfloat16()
+        self.fourths = nn.Conv1d(64, 48, 1, groups=4).half()
+        self.wide = nn.Conv2d(18, 20, 1, groups=2)
+
+    def forward(self, image, other, sequence, features):
+        features = features.permute(0, 3, 1, 2)
+        return F.relu(self.halves(image) + other), self.fourths(sequence) * 0.5, F.relu(self.wide(features)).permute(0, 2, 3, 1)
+
+
+@case()
+def grouped_channels():
+    image, other = torch.randn(1, 32, 5, 4).bfloat16(), torch.randn(1, 24, 5, 4).bfloat16()
+    return GroupedChannels(), [(image, other, torch.randn(2, 64, 7).half(), torch.randn(1, 5, 3, 18))]
+
+
 class KeyValueCache(nn.Module):
     def __init__(self):
         super().__init__()

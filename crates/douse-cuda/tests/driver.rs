@@ -4,7 +4,7 @@
 
 mod fake;
 
-use douse_core::Code;
+use douse_core::{Code, DType};
 use douse_cuda::{Argument, Blas, Chain, Condition, Driver, Exec, Graph, Grid, Overlap, Transfer};
 use fake::Fake;
 
@@ -105,6 +105,37 @@ fn graphs_run_branches_and_loops_and_take_other_arguments() {
     drop((module, pinned));
     exec.launch(&stream).unwrap();
     drop((exec, memory, stream, device));
+    fake.assert_clean();
+}
+
+#[test]
+fn tensor_maps_stay_in_their_memory() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
+    let memory = device.allocate(4096).unwrap();
+    let map = |start: usize, sizes: &[u64], strides: &[u64]| {
+        let tile = vec![8; sizes.len()];
+        let made = device.tensor_map(memory.part(start..4096).unwrap(), DType::F16, sizes, strides, &tile);
+        made.map_err(|error| error.code)
+    };
+    // 32 lines of 64 elements; the last line may end where the memory does.
+    assert!(map(0, &[64, 32], &[64]).is_ok());
+    assert!(map(16, &[56, 32], &[64]).is_ok());
+    assert!(map(0, &[0, 1 << 20], &[64]).is_ok());
+    for (start, sizes, strides, code) in [
+        (16, &[64, 32][..], &[64][..], Code::Internal),
+        (0, &[64, 33], &[64], Code::Internal),
+        (0, &[64, 2, 2], &[64, u64::MAX], Code::Internal),
+        (0, &[64, 32], &[64, 64], Code::Internal),
+        // What the driver refuses: strides and places that are no multiples of 16 bytes.
+        (0, &[8, 32], &[12], Code::Internal),
+        (8, &[8, 31], &[64], Code::Internal),
+        // Coordinates are 32-bit numbers.
+        (0, &[8, 1 << 31], &[0], Code::NotSupported),
+    ] {
+        assert_eq!(map(start, sizes, strides).unwrap_err(), code, "{start} {sizes:?} {strides:?}");
+    }
+    drop((memory, device));
     fake.assert_clean();
 }
 

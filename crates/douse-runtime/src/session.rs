@@ -1,6 +1,6 @@
 //! What a program keeps from call to call: its written buffers and its random numbers' place.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
 use crate::cuda::{CudaDevice, DeviceState};
@@ -103,8 +103,9 @@ impl Session {
 
     /// The seed, drawn now where there is none yet, and the number of this call.
     pub(crate) fn random(&mut self) -> (u64, u64) {
-        // A hasher's keys come from the operating system's random numbers, and no two hashers of a process have the same.
-        let seed = self.seed.get_or_insert_with(|| RandomState::new().build_hasher().finish());
+        // A hasher's keys come from the operating system's random numbers, and no two hashers of a process have the same; a process that
+        // another forked would go on with that one's.
+        let seed = self.seed.get_or_insert_with(|| RandomState::new().hash_one(std::process::id()));
         (*seed, self.calls)
     }
 

@@ -24,6 +24,8 @@ const ZEROS: c_int = 0;
 const ALIGNMENT: u64 = 16;
 /// The most dimensions that the engine knows.
 const MOST: usize = 5;
+/// The longest dimension: coordinates are 32-bit numbers with a sign, and tiles, of 256 elements at most, reach beyond the last one.
+const LONGEST: u64 = i32::MAX as u64 - 256;
 
 impl TensorMap {
     pub(super) fn words(&self) -> [u64; 16] {
@@ -36,8 +38,8 @@ impl Device {
     /// one, brought in tiles.
     ///
     /// # Errors
-    /// `Internal` where elements lie beyond the place, or the numbers of dimensions do not agree; what the driver says, of strides that are no multiples
-    /// of 16 bytes, say.
+    /// `Internal` where elements lie beyond the place, or the numbers of dimensions do not agree; `NotSupported` for a dimension that coordinates do not
+    /// reach; what the driver says, of strides that are no multiples of 16 bytes, say.
     pub fn tensor_map(
         &self,
         place: Place,
@@ -50,6 +52,11 @@ impl Device {
         if !(2..=MOST).contains(&rank) || strides.len() + 1 != rank || tile.len() != rank {
             return Err(Error::internal(format!(
                 "a tensor map of sizes {sizes:?}, strides {strides:?}, tiles {tile:?}"
+            )));
+        }
+        if sizes.iter().any(|size| *size > LONGEST) {
+            return Err(Error::not_supported(format!(
+                "tiles of a tensor of sizes {sizes:?}: none may exceed {LONGEST}"
             )));
         }
         let all = [1].into_iter().chain(strides.iter().copied()).zip(sizes);

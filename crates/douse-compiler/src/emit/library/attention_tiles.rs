@@ -188,6 +188,7 @@ impl Form {
             setup: String::new(),
             at: at_row("column").to_vec(),
             along: Some(3),
+            columns: Expr::int(head_value),
             out,
             bias: None,
             epilogue: None,

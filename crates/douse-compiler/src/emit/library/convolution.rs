@@ -63,20 +63,19 @@ pub(super) fn emit_from(
         group_in: channels.floor_div(&groups),
         channels_last: input.strides.get(1).is_some_and(|stride| stride.is_int(1)),
         index: index_type(writer, convolution),
-        input: source.input,
     };
     let positions = batch * &Expr::product(spatial);
     let depth = &shape.group_in * &Expr::product(weight.sizes.get(2..).unwrap_or_default());
     // Results are neighbours along the columns: they should be neighbours in memory.
     let out_last = out.strides.get(1).is_some_and(|stride| stride.is_int(1));
-    let window = window(writer, convolution, &shape)?;
+    let window = window(writer, convolution, &shape, source.input)?;
     let put = put(writer, convolution, &shape, out_last, epilogue)?;
     if shape.group_out.as_int().is_some_and(|channels| channels < TILED) {
         return direct(writer, convolution, &shape, source, &window, &put);
     }
     let (windows_name, filters_name) = if out_last { ("left", "right") } else { ("right", "left") };
     let element = writer.element(input)?;
-    let start = start(writer, convolution, &shape);
+    let start = start(writer, convolution, &shape, source.input);
     let chunks = window_chunks(convolution, &shape);
     let adjacent = !shape.channels_last && input.strides.last().is_some_and(|stride| stride.is_int(1));
     let adjacent_rows = adjacent && chunks == "SCATTERED";
@@ -159,8 +158,6 @@ pub(super) struct Shape<'a> {
     pub channels_last: bool,
     /// The type of places.
     pub index: &'static str,
-    /// What the input is called.
-    pub input: &'static str,
 }
 
 /// Where the places of all elements fit 32 bits, every index does.
@@ -268,6 +265,7 @@ fn put<'a>(
         setup: format!("{index} position = ({index}){position_from}; {position}"),
         at,
         along: out_last.then_some(1),
+        columns: if out_last { shape.group_out.clone() } else { shape.batch * &Expr::product(shape.spatial) },
         out,
         bias: bias.as_ref().map(|bias| {
             let value = format!("load(bias + {})", writer.place(bias, std::slice::from_ref(&channel)));

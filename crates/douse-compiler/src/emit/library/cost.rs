@@ -4,6 +4,9 @@
 use super::product::{BLOCKS, STAGE};
 use super::tiles::Tiles;
 
+/// A model: tiles, blocks, each one's depth, and slices of the depth.
+pub(super) type Time = fn(&Tiles, i64, f64, i64) -> f64;
+
 /// Blocks that the busiest multiprocessor has.
 fn rounds(blocks: i64) -> f64 {
     (blocks as u64).div_ceil(BLOCKS as u64) as f64
@@ -87,13 +90,7 @@ fn float32_time(products: f64, tiles: &Tiles, blocks: i64, depth: f64, slices: i
 }
 
 /// The time of one of these where a second launch adds the slices up.
-pub(super) fn parts_time(
-    time: fn(&Tiles, i64, f64, i64) -> f64,
-    tiles: &Tiles,
-    blocks: i64,
-    depth: f64,
-    slices: i64,
-) -> f64 {
+pub(super) fn parts_time(time: Time, tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
     const LAUNCH: f64 = 3.0;
     /// Sums that are stored and loaded again.
     const SUMS: f64 = 400e3;

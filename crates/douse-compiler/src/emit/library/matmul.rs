@@ -60,7 +60,7 @@ pub(super) fn emit(
     let mut at = batch_at;
     at.extend(if turned { ["column", "row"] } else { ["row", "column"] }.map(str::to_owned));
     let along = at.iter().position(|at| at == "column");
-    let put = Put { setup: String::new(), at, along, out, bias: None, epilogue };
+    let put = Put { setup: String::new(), at, along, columns: right.2.rows.clone(), out, bias: None, epilogue };
     let product = Product {
         name: "matmul",
         dtype,

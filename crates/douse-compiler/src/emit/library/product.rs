@@ -16,6 +16,8 @@ pub(super) const TEMPLATES: &[&str] =
 pub(super) const BLOCKS: i64 = 132;
 /// Dimensions that a tensor map can have.
 const MOST_MAPPED: usize = 5;
+/// Elements of a dimension that a tensor map can have, somewhat less than coordinates of 32 bits reach.
+const LONGEST_MAPPED: i64 = 1 << 30;
 /// Elements of depth of a stage in shared memory, as in the template.
 pub(super) const STAGE: i64 = 64;
 pub(super) const THREADS: i64 = 256;
@@ -249,7 +251,7 @@ impl Side<'_> {
             strides.push(stride.clone());
             at.push(format!("(int){own}"));
         }
-        if sizes.len() > MOST_MAPPED {
+        if sizes.len() > MOST_MAPPED || sizes.iter().any(|size| size.as_int().is_some_and(|n| n > LONGEST_MAPPED)) {
             return None;
         }
         let declaration = format!(

@@ -21,6 +21,8 @@ pub(super) struct Put<'a> {
     pub at: Vec<String>,
     /// The dimension that `column` counts along, if there is one.
     pub along: Option<usize>,
+    /// How far `column` counts. Along the dimension there may be several such rows, a group's each.
+    pub columns: Expr,
     pub out: &'a View,
     /// What is added to the result, and where it comes from.
     pub bias: Option<(String, Argument<'a>)>,
@@ -142,8 +144,7 @@ impl<'a> Epilogue<'a> {
         };
         let vectors = Vectors::of_run(stage, put.along, self.result);
         // Runs begin at multiples of their length: where that divides the row, none is cut off.
-        let size = put.along.and_then(|along| self.kernel.outer.get(along));
-        let whole = size.is_some_and(|size| size.modulo(&Expr::int(run)).is_int(0));
+        let whole = put.along.is_some() && put.columns.modulo(&Expr::int(run)).is_int(0);
         let aligned = |index: &Expr| whole && put.along.is_some_and(|along| is_aligned(index, along, run));
         let declared = |number: usize, name: &str, text: &str| {
             let width = self.indexer.loop_width(number).name();

@@ -3,7 +3,7 @@
 use douse_core::DType;
 use douse_core::sym::Expr;
 
-use super::cost::{bulk_time, copying_time, fma_time, parts_time, tf32_time};
+use super::cost::{Time, bulk_time, copying_time, fma_time, parts_time, tf32_time};
 use super::function::Writer;
 use super::product::{BLOCKS, FOUR, Product, STAGE, TEMPLATES, THREADS};
 
@@ -288,22 +288,16 @@ pub(super) fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Tem
     let cluster = writer.clusters() && makes_clusters(product.dtype);
     let warpgroups = writer.warpgroups() && uses_tensor_cores(product.dtype);
     let (tiles, count) = match (warpgroups, &product.mapped) {
-        _ if product.dtype == DType::F32 && writer.tf32() => match cluster {
-            true => fastest(&sizes, &TF32_TILES, &[1, 2, 4, 8], CLUSTER_SLICE, tf32_time),
-            false => {
-                fastest(&sizes, &TF32_TILES, &[1, 2, 4, 8, 16, MOST_SLICES], SLICE, |tiles, blocks, depth, slices| {
-                    parts_time(tf32_time, tiles, blocks, depth, slices)
-                })
+        _ if product.dtype == DType::F32 => {
+            let (all, time) =
+                if writer.tf32() { (&TF32_TILES, tf32_time as Time) } else { (&FMA_TILES, fma_time as Time) };
+            match cluster {
+                true => fastest(&sizes, all, &[1, 2, 4, 8], CLUSTER_SLICE, time),
+                false => fastest(&sizes, all, &[1, 2, 4, 8, 16, MOST_SLICES], SLICE, |tiles, blocks, depth, slices| {
+                    parts_time(time, tiles, blocks, depth, slices)
+                }),
             }
-        },
-        _ if product.dtype == DType::F32 => match cluster {
-            true => fastest(&sizes, &FMA_TILES, &[1, 2, 4, 8], CLUSTER_SLICE, fma_time),
-            false => {
-                fastest(&sizes, &FMA_TILES, &[1, 2, 4, 8, 16, MOST_SLICES], SLICE, |tiles, blocks, depth, slices| {
-                    parts_time(fma_time, tiles, blocks, depth, slices)
-                })
-            }
-        },
+        }
         // Clusters of eight blocks, which take half of a group of multiprocessors each, were measured to be slower than four.
         (true, Some(_)) => {
             fastest(&sizes, &WARPGROUP_TILES, &[1, 2, 4], CLUSTER_SLICE, |tiles, blocks, depth, slices| {

@@ -7,16 +7,18 @@ use douse_program::library::Convolution;
 use super::convolution::{CHUNK, Shape, nth};
 use super::function::Writer;
 
-/// `window(row, k)`: where the input's element for an output position and a tap lies; null in the padding.
-pub(super) fn window(writer: &Writer, convolution: &Convolution, shape: &Shape) -> Result<String> {
+/// `window(row, k)`: where the element of the input (`from`) for an output position and a tap lies; null in the padding.
+pub(super) fn window(writer: &Writer, convolution: &Convolution, shape: &Shape, from: &str) -> Result<String> {
     let (tap, tap_at) = shape.split_tap(writer, &convolution.weight)?;
     let (position, position_at) = shape.split_position(writer);
     let (element, index) = (writer.element(&convolution.input)?, shape.index);
     let position = format!("{index} position = ({index})row; {position}");
     let tap = format!("{index} tap = ({index})k; {tap}");
     match convolution.transposed {
-        true => scattered_window(writer, convolution, shape, [&position, &tap], [&position_at, &tap_at], element),
-        false => offset_window(writer, convolution, shape, [&position, &tap], [&position_at, &tap_at]),
+        true => {
+            scattered_window(writer, convolution, shape, [&position, &tap], [&position_at, &tap_at], (element, from))
+        }
+        false => offset_window(writer, convolution, shape, [&position, &tap], [&position_at, &tap_at], from),
     }
 }
 
@@ -27,7 +29,7 @@ fn scattered_window(
     shape: &Shape,
     split: [&str; 2],
     at: [&[String]; 2],
-    element: &str,
+    (element, from): (&str, &str),
 ) -> Result<String> {
     let Convolution { input, .. } = convolution;
     let mut places = String::new();
@@ -42,10 +44,9 @@ fn scattered_window(
         input_at.push(format!("x{d}"));
     }
     Ok(format!(
-        "  const auto window = [=](int64 row, int64 k) -> const {element} * {{ {} {}{places} return {} + ({}); }};\n",
+        "  const auto window = [=](int64 row, int64 k) -> const {element} * {{ {} {}{places} return {from} + ({}); }};\n",
         split[0],
         split[1],
-        shape.input,
         writer.place(input, &input_at)
     ))
 }
@@ -57,6 +58,7 @@ fn offset_window(
     shape: &Shape,
     split: [&str; 2],
     at: [&[String]; 2],
+    from: &str,
 ) -> Result<String> {
     let Convolution { input, .. } = convolution;
     let unsigned = format!("u{}", shape.index);
@@ -88,7 +90,7 @@ fn offset_window(
         "{}{}  const auto window = windows(of_position, of_tap, {}, {offset}{{0, {{{sizes}}}}});\n",
         function("of_position", "row", split[0], &row, &row_place),
         function("of_tap", "k", split[1], &depth, &depth_place),
-        start(writer, convolution, shape)
+        start(writer, convolution, shape, from)
     ))
 }
 
@@ -99,11 +101,10 @@ fn steps(writer: &Writer, convolution: &Convolution, d: usize) -> Result<(i64, i
 }
 
 /// Where the input of a group begins.
-pub(super) fn start(writer: &Writer, convolution: &Convolution, shape: &Shape) -> String {
+pub(super) fn start(writer: &Writer, convolution: &Convolution, shape: &Shape, from: &str) -> String {
     let Convolution { input, .. } = convolution;
     format!(
-        "{} + ({} + rest * {} * {})",
-        shape.input,
+        "{from} + ({} + rest * {} * {})",
         writer.size(&input.offset),
         writer.size(&shape.group_in),
         writer.size(input.strides.get(1).unwrap_or(&Expr::int(0)))
