@@ -1,6 +1,6 @@
 """Times Douse and eager PyTorch on a GPU, on the same exported programs, in one run.
 
-    python benchmarks/gpu.py [--douse target/release/douse] [--resident] [--kernels] [--no-calls] [--products cublaslt] [NAME ...]     # needs torch and torchvision with CUDA
+    python benchmarks/gpu.py [--douse target/release/douse] [--resident] [--kernels] [--no-calls] [--tf32] [--products cublaslt] [NAME ...]     # needs torch and torchvision with CUDA
 
 For each workload of workloads.py: exports it, checks that Douse's answer is PyTorch's, with and without CUDA graphs, then prints the median milliseconds of
 a call: PyTorch's eagerly and replayed from a graph, Douse's likewise, and how long the host works on Douse's. All include the copies of inputs to the
@@ -143,9 +143,11 @@ def main():
     parser.add_argument("--no-calls", action="store_true")
     parser.add_argument("--resident", action="store_true")
     parser.add_argument("--products", default="own", help="who does Douse's products: own, or cublaslt")
+    parser.add_argument("--tf32", action="store_true", help="both engines round operands of float32 products and convolutions to TF32; without, neither does")
     parser.add_argument("--calls", type=int, default=50)
     parser.add_argument("--longest", type=int, default=3, help="kernels to show")
     options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
     folder = pathlib.Path(tempfile.mkdtemp())
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, copies {(bandwidth := copy_bandwidth()) / 1e9:.2f} TB/s")
     print(f"{'workload':28s} {'eager':>9s} {'captured':>9s} {'Douse':>9s} {'graph':>9s} {'host':>9s} {'on device':>9s} {'ratio':>6s}  largest difference, plain and graph (largest value)")
@@ -158,7 +160,7 @@ def main():
             save_file({f"i{i}": a.contiguous() for i, a in enumerate(args)}, inputs)
             outs = torch.utils._pytree.tree_leaves(module.cuda()(*[a.cuda() for a in args]))
             wanted = outs[0].cpu().double()
-        common, differences = [str(program), "--device", "cuda", "--products", options.products, "--input", str(inputs)], []
+        common, differences = [str(program), "--device", "cuda", "--products", options.products, *["--tf32"][: int(options.tf32)], "--input", str(inputs)], []
         for more in [[], ["--cuda-graph"]]:
             run = [options.douse, "run", *common, *more, "--output", str(outputs), "--calls", "6" if more and stateless(program) else "1"]
             done = subprocess.run(run, capture_output=True, text=True)

@@ -410,6 +410,27 @@ def few_channels():
     return FewChannels(), [call(2), call(1)]
 
 
+class Tf32Products(nn.Module):
+    """Products and convolutions of float32 numbers with few bits of mantissa: rounding them to TF32 changes nothing."""
+
+    def __init__(self):
+        super().__init__()
+        coarse = lambda *sizes: nn.Parameter(torch.randint(-32, 33, sizes) / 16)
+        self.linear, self.image, self.grouped = coarse(20, 24), coarse(12, 5, 3, 3), coarse(16, 4, 3)
+
+    def forward(self, x, batch, image, signal):
+        rows = F.gelu(x @ self.linear.t())
+        turned = batch.transpose(1, 2) @ batch
+        return rows, turned, F.conv2d(image, self.image, stride=2, padding=1), F.conv1d(signal, self.grouped, groups=2, padding=1)
+
+
+@case(x={0: torch.export.Dim("n", min=17, max=200)}, batch=None, image=None, signal=None)
+def tf32_products():
+    coarse = lambda *sizes: torch.randint(-64, 65, sizes) / 16
+    call = lambda n: (coarse(n, 24), coarse(2, 20, 18), coarse(1, 5, 13, 11), coarse(1, 8, 30))
+    return Tf32Products(), [call(66)]
+
+
 class GroupedChannels(nn.Module):
     """Groups of channels that runs of results do not divide, though they divide all channels, and what is computed from them."""
 

@@ -8,7 +8,7 @@ use douse_compiler::emit::emit;
 use douse_compiler::import::ImportError;
 use douse_compiler::{Options, lower};
 use douse_core::Result;
-use douse_program::target::Products;
+use douse_program::target::ProductOptions;
 use douse_pt2::ExportedProgram;
 
 fn collect(path: &Path, found: &mut Vec<PathBuf>) {
@@ -25,7 +25,7 @@ fn collect(path: &Path, found: &mut Vec<PathBuf>) {
 fn modules(file: &Path, arch: &str) -> Result<Option<Vec<String>>> {
     let program = ExportedProgram::open(file)?;
     match lower(&program, "forward", &Options::default()) {
-        Ok(lowered) => Ok(Some(emit(&lowered.plan, arch, Products::Own)?.modules)),
+        Ok(lowered) => Ok(Some(emit(&lowered.plan, arch, ProductOptions::default())?.modules)),
         Err(ImportError::Unsupported(_)) => Ok(None),
         Err(ImportError::Fault(error)) => Err(error),
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use douse_compiler::emit::{Emitted, FUNCTIONS_FOLLOW, emit};
 use douse_compiler::{Options, lower};
-use douse_program::target::{Launch, Products};
+use douse_program::target::{Launch, ProductOptions};
 use douse_pt2::ExportedProgram;
 
 const SERVICE: &str = "extern \"C\" __global__ void __launch_bounds__(256) service_";
@@ -28,7 +28,7 @@ fn emitted(case: &str) -> Emitted {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/cases/{case}.pt2"));
     let program = ExportedProgram::open(&path).unwrap();
     let lowered = lower(&program, "forward", &Options::default()).unwrap();
-    emit(&lowered.plan, "sm_90", Products::Own).unwrap()
+    emit(&lowered.plan, "sm_90", ProductOptions::default()).unwrap()
 }
 
 fn launch(launch: &Launch) -> String {

@@ -7,7 +7,7 @@ use douse_compiler::plan::plan;
 use douse_ir::{Module, verified};
 use douse_program::check::check;
 use douse_program::plan::{Plan, Step};
-use douse_program::target::Products;
+use douse_program::target::ProductOptions;
 
 fn planned(text: &str) -> Plan {
     let module: Module = text.parse().unwrap();
@@ -339,7 +339,7 @@ fn products_that_stand_together_share_their_shared_memory() {
     );
     let plan = planned(&text);
     assert_eq!(words(&plan.steps), "(library library library library)");
-    let emitted = emit(&plan, "sm_90", Products::Own).unwrap();
+    let emitted = emit(&plan, "sm_90", ProductOptions::default()).unwrap();
     let launches: Vec<_> = emitted.library.iter().flat_map(|step| &step.launches).collect();
     // Two stages of 16 x 64 elements of each side; rows end in four more.
     assert_eq!(launches.iter().map(|l| l.launch.shared).collect::<Vec<_>>(), [4 * 16 * 68 * 8]);

@@ -12,7 +12,7 @@ use crate::wire;
 const MAGIC: &[u8; 8] = b"DOUSEPLN";
 
 /// Grows with every change of what a plan holds: of any type that it is made of, the order of variants included.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// A method as a program file holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -38,11 +38,20 @@ pub struct CudaTarget {
     /// `(const bool *predicate, cudaGraphConditionalHandle condition, const ErrorFlag *flag)`: sets the condition to the predicate, or to
     /// false where the flag is raised, by one thread. There where a branch or loop depends on a value of the device.
     pub set_condition: Option<FunctionName>,
-    /// Who does its products.
-    pub products: Products,
+    /// How its products are done.
+    pub products: ProductOptions,
     /// Every function first waits for the work before it (`griddepcontrol.wait`), so that its launch may begin while that work ends: edges of
     /// a graph between two of them may be programmatic.
     pub overlaps: bool,
+}
+
+/// How matrix products, and convolutions, are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProductOptions {
+    pub by: Products,
+    /// Operands of float32 products and convolutions may be rounded to TF32, which tensor cores multiply: 10 bits of mantissa, to nearest. Sums are in
+    /// float32. (PyTorch's `torch.backends.cuda.matmul.allow_tf32` and `torch.backends.cudnn.allow_tf32`, of which exported programs say nothing.)
+    pub tf32: bool,
 }
 
 /// Who does matrix products.

@@ -10,7 +10,7 @@ use douse_cuda::nvrtc::Source;
 use douse_cuda::soft::{self, Compiler};
 use douse_cuda::{Architecture, Cache, Nvrtc};
 use douse_program::plan::Plan;
-use douse_program::target::{CudaTarget, Products};
+use douse_program::target::{CudaTarget, ProductOptions};
 
 use crate::{Error, Result};
 
@@ -29,7 +29,7 @@ pub(crate) struct Coder {
     /// The same for softgpu.
     soft: Option<Compiler>,
     architectures: Vec<Architecture>,
-    products: Products,
+    products: ProductOptions,
 }
 
 impl Coder {
@@ -38,7 +38,7 @@ impl Coder {
     /// # Errors
     /// `InvalidArgument` for what is no target, `NotFound` where a compiler is missing, `NotSupported` for an architecture that it does not
     /// compile for.
-    pub fn new(targets: &[String], products: Products) -> Result<Coder> {
+    pub fn new(targets: &[String], products: ProductOptions) -> Result<Coder> {
         let mut architectures: Vec<Architecture> = Vec::new();
         for target in targets.iter().filter(|target| *target != CPU) {
             let name = if target == PTX.0 { PTX.1 } else { target };
@@ -136,11 +136,11 @@ mod tests {
 
     #[test]
     fn targets_are_checked_before_anything_is_compiled() {
-        let coder = Coder::new(&["cpu".to_owned()], Products::Own).unwrap();
+        let coder = Coder::new(&["cpu".to_owned()], ProductOptions::default()).unwrap();
         assert!(coder.nvrtc.is_none() && coder.architectures.is_empty());
-        let error = Coder::new(&["cpu".to_owned(), "gpu".to_owned()], Products::Own).err().unwrap();
+        let error = Coder::new(&["cpu".to_owned(), "gpu".to_owned()], ProductOptions::default()).err().unwrap();
         assert!(error.message.contains("\"gpu\" is no GPU architecture"), "{error}");
-        match Coder::new(&["ptx".to_owned(), "compute_80".to_owned()], Products::Own) {
+        match Coder::new(&["ptx".to_owned(), "compute_80".to_owned()], ProductOptions::default()) {
             Ok(coder) => assert_eq!(coder.architectures.len(), 1),
             Err(error) => assert!(error.message.contains("NVRTC"), "{error}"),
         }

@@ -26,4 +26,6 @@ pub use douse_runtime::{
     FunctionMeta, HostTensor, LoadOptions, Memory, Method, MethodMeta, NewShape, ProductMeta, ProductsReport, Program,
     Result, Session, Size, StateMeta, TensorView, Threads, Value, ValueKind, ValueMeta,
 };
-pub use lower::{LowerOptions, Lowered, Products, Refused, Unsupported, Watch, lower, lower_exported, lower_methods};
+pub use lower::{
+    LowerOptions, Lowered, ProductOptions, Products, Refused, Unsupported, Watch, lower, lower_exported, lower_methods,
+};

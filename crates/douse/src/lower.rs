@@ -6,7 +6,7 @@ use std::path::Path;
 
 use douse_core::bytes::Bytes;
 use douse_program::payload::Payload;
-pub use douse_program::target::Products;
+pub use douse_program::target::{ProductOptions, Products};
 use douse_pt2::ExportedProgram;
 
 use crate::code::{CPU, Coder};
@@ -27,8 +27,8 @@ pub struct LowerOptions {
     pub targets: Vec<String>,
     /// Name, without `.ptd`, of the file that the weights go into, beside the program; `None`: into the program.
     pub data_file: Option<String>,
-    /// Who does matrix products on GPUs.
-    pub products: Products,
+    /// How matrix products and convolutions are done on GPUs.
+    pub products: ProductOptions,
     /// What the methods return: for finding faults.
     pub watch: Watch,
 }
@@ -40,7 +40,7 @@ impl Default for LowerOptions {
             drop_asserts: false,
             targets: vec![CPU.to_owned()],
             data_file: None,
-            products: Products::Own,
+            products: ProductOptions::default(),
             watch: Watch::Outputs,
         }
     }

@@ -178,7 +178,7 @@ functions! {
 
     plain fn cublasLtMatmulDescCreate(description: *mut *mut Description, compute: c_int, scale: c_int) {
         // Sums in float64 of float64, in float32 of others.
-        if (compute, scale) != (68, 0) && (compute, scale) != (70, 1) {
+        if ![(68, 0), (70, 1), (77, 0)].contains(&(compute, scale)) {
             return fail(INVALID_VALUE, format!("sums of type {compute}, scaled by {scale}"));
         }
         give(description, Description { scale, ..Description::default() })

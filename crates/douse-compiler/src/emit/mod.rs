@@ -33,7 +33,7 @@ use douse_core::sym::Expr;
 use douse_program::bounds;
 use douse_program::library::Library;
 use douse_program::plan::{Plan, Step};
-use douse_program::target::{FunctionName, KernelLaunches, Launch, LibraryLaunches, Products};
+use douse_program::target::{FunctionName, KernelLaunches, Launch, LibraryLaunches, ProductOptions, Products};
 use douse_program::uses::each_step;
 use guard::Guards;
 use kernel::EmittedFunction;
@@ -117,16 +117,16 @@ impl Modules {
     }
 }
 
-/// Writes the code of a plan for an architecture (`sm_90`), whose products are done by whom `products` says.
+/// Writes the code of a plan for an architecture (`sm_90`), whose products are done as `products` says.
 ///
 /// # Errors
 /// `NotSupported`, with its name, for a library step that has no code for GPUs; `Internal` for a plan that is not well formed.
-pub fn emit(plan: &Plan, arch: &str, products: Products) -> Result<Emitted> {
+pub fn emit(plan: &Plan, arch: &str, products: ProductOptions) -> Result<Emitted> {
     let ranges = bounds::ranges(plan);
     let mut modules = Modules::default();
     let mut kernels = Vec::with_capacity(plan.kernels.len());
     let (private, apart, guards) = (private::params(plan), private::apart(plan), Guards::of(plan));
-    let launched = launched(plan, products);
+    let launched = launched(plan, products.by);
     let shared = library::shared_limit(arch);
     for (number, kernel) in plan.kernels.iter().enumerate() {
         if !launched.contains(&number) {
@@ -142,7 +142,7 @@ pub fn emit(plan: &Plan, arch: &str, products: Products) -> Result<Emitted> {
         });
         kernels.push(KernelLaunches { launches: launches.collect(), scratch: emitted.scratch });
     }
-    let library = library::emit(plan, &ranges, arch, &guards, &mut modules)?;
+    let library = library::emit(plan, &ranges, library::Target { arch, tf32: products.tf32 }, &guards, &mut modules)?;
     let copy = service::copy(&mut modules);
     let guarded_copy = guards.copies().then(|| service::guarded_copy(&mut modules));
     let (finish, rearrange) = (service::finish(&mut modules), service::rearrange(&mut modules));

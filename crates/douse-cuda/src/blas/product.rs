@@ -31,6 +31,8 @@ pub struct Matrix {
 pub struct Form {
     pub dtype: DType,
     pub out_dtype: DType,
+    /// Operands of float32 may be rounded to TF32.
+    pub tf32: bool,
     pub batch: u32,
     pub a: Matrix,
     pub b: Matrix,
@@ -119,8 +121,12 @@ impl Blas {
         if !wide && form.dtype != form.out_dtype {
             return Ok(None);
         }
-        // `CUBLAS_COMPUTE_32F`, `CUBLAS_COMPUTE_64F`: in full precision.
-        let (compute, scale) = if form.dtype == DType::F64 { (70, 1) } else { (68, 0) };
+        // `CUBLAS_COMPUTE_64F`, `CUBLAS_COMPUTE_32F`: in full precision; `CUBLAS_COMPUTE_32F_FAST_TF32`.
+        let (compute, scale) = match form.dtype {
+            DType::F64 => (70, 1),
+            DType::F32 if form.tf32 => (77, 0),
+            _ => (68, 0),
+        };
         let swapped = form.out.column_stride == 1;
         let (left, right, out) = match swapped {
             true => (form.b.transposed(), form.a.transposed(), form.out.transposed()),

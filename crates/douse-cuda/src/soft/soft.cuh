@@ -266,6 +266,29 @@ template <float (*ELEMENT)(unsigned)> inline void soft_mma(float (&c)[4], const 
 inline void host_mma_f16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { soft_mma<soft_float16>(c, a, b); }
 inline void host_mma_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { soft_mma<soft_bfloat16>(c, a, b); }
 
+// The same of 16 x 8 times 8 x 8 in TF32, whose low 13 bits do not count: a lane has, of each of its rows and of its column, the elements at `quad` and
+// at quad + 4.
+struct SoftTf32 { float a[4], b[2]; };
+inline float soft_tf32(unsigned bits) { return __uint_as_float(bits & 0xffffe000u); }
+inline void host_mma_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  SoftTf32 mine;
+  for (int i = 0; i < 4; ++i) mine.a[i] = soft_tf32(a[i]);
+  for (int i = 0; i < 2; ++i) mine.b[i] = soft_tf32(b[i]);
+  auto all = soft_exchange(0xffffffffu, mine);
+  unsigned lane = soft_lane(), group = lane / 4, quad = lane % 4;
+  for (unsigned e = 0; e < 4; ++e) {
+    float sum = c[e];
+    for (unsigned h = 0; h < 2; ++h)
+      for (unsigned q = 0; q < 4; ++q) sum += all[4 * group + q].a[2 * h + e / 2] * all[4 * (2 * quad + e % 2) + q].b[h];
+    c[e] = sum;
+  }
+}
+// To nearest, halves away from zero.
+inline unsigned host_round_to_tf32(float x) {
+  unsigned bits = __float_as_uint(x);
+  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
+}
+
 // ldmatrix.x4: the addresses of eight lanes are the rows of a matrix. A lane gets the two elements at 2 * quad of row `group`, transposed
 // those of column `group`.
 inline void host_load_matrices(unsigned (&r)[4], const void *row, bool transposed) {

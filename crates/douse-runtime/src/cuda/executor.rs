@@ -130,7 +130,8 @@ impl Executor {
         };
         let modules = target.modules.iter().map(load).collect::<Result<Vec<Arc<Module>>>>()?;
         let multiprocessors = device.device().attribute(Attribute::MultiprocessorCount)?.unsigned_abs();
-        let mut trials = (target.products == Products::CublasLt).then(|| Trials::new(&plan, device));
+        let mut trials =
+            (target.products.by == Products::CublasLt).then(|| Trials::new(&plan, device, target.products.tf32));
         let actions = actions(&plan, target, &modules, multiprocessors.into(), trials.as_mut())?;
         let products = trials.map(Trials::report);
         let (constants, memory) = upload_constants(&plan, device, data)?;

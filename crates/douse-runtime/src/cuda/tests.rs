@@ -9,7 +9,7 @@ use douse_core::sym::Expr;
 use douse_core::{Code, DType, HostTensor};
 use douse_program::payload::Payload;
 use douse_program::plan::{Buffer, BufferKind, Data, Plan};
-use douse_program::target::{CudaTarget, FunctionName, Launch, Products};
+use douse_program::target::{CudaTarget, FunctionName, Launch, ProductOptions};
 
 use super::{CudaDevice, CudaGraph, DeviceTensor};
 use crate::{LoadOptions, Method, Program, Session, Threads, Value, sample};
@@ -47,7 +47,7 @@ pub(super) fn target(arch: &str) -> CudaTarget {
         finish: FunctionName { module: 0, function: "finish".into() },
         rearrange: FunctionName { module: 0, function: "rearrange".into() },
         set_condition: None,
-        products: Products::Own,
+        products: ProductOptions::default(),
         overlaps: true,
     }
 }

@@ -10,7 +10,7 @@ use douse_program::bounds::{ranges, size_bounds};
 use douse_program::plan::{BufferKind, Plan};
 use serde::Serialize;
 
-use super::device::{Device, DeviceArguments, ProductsBy, describe_bindings, describe_graphs, describe_products};
+use super::device::{Device, DeviceArguments, ProductArguments, describe_bindings, describe_graphs, describe_products};
 use super::failure::{Done, Failure};
 use super::run::{make_inputs, run_call};
 use super::source::Source;
@@ -40,9 +40,8 @@ pub struct Bench {
     /// Do not join operators into kernels (of a .pt2)
     #[arg(long)]
     unfused: bool,
-    /// Who does matrix products on GPUs (of a .pt2)
-    #[arg(long, value_enum, default_value = "own", value_name = "BY")]
-    products: ProductsBy,
+    #[command(flatten)]
+    products: ProductArguments,
     /// Write the figures as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -194,7 +193,7 @@ impl Bench {
         let mut options = device.load(self.device.threads)?;
         options.outputs_on_device = self.resident;
         let start = Instant::now();
-        let lower = LowerOptions { fuse: !self.unfused, products: self.products.into(), ..device.lower() };
+        let lower = LowerOptions { fuse: !self.unfused, products: self.products.options(), ..device.lower() };
         let source = Source::open(&self.model, &lower)?;
         let open = milliseconds(start);
         let name = source.method_name(self.method.as_deref())?;

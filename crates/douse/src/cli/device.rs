@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use clap::Args;
 use douse::{
-    Bindings, CudaDevice, CudaGraph, CudaGraphReport, LoadOptions, LowerOptions, NewShape, Products, ProductsReport,
-    Threads,
+    Bindings, CudaDevice, CudaGraph, CudaGraphReport, LoadOptions, LowerOptions, NewShape, ProductOptions, Products,
+    ProductsReport, Threads,
 };
 use douse_cuda::Architecture;
 
@@ -43,7 +43,7 @@ enum Shapes {
 
 /// Who does matrix products on GPUs.
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
-pub enum ProductsBy {
+enum ProductsBy {
     /// The program's own kernels
     #[default]
     Own,
@@ -51,12 +51,24 @@ pub enum ProductsBy {
     Cublaslt,
 }
 
-impl From<ProductsBy> for Products {
-    fn from(by: ProductsBy) -> Products {
-        match by {
+/// How a program that is lowered does products on GPUs; one that was lowered already has its own way.
+#[derive(Args)]
+pub struct ProductArguments {
+    /// Who does matrix products on GPUs
+    #[arg(long, value_enum, default_value = "own", value_name = "BY")]
+    products: ProductsBy,
+    /// On GPUs, round operands of float32 products and convolutions to TF32, which tensor cores multiply
+    #[arg(long)]
+    tf32: bool,
+}
+
+impl ProductArguments {
+    pub fn options(&self) -> ProductOptions {
+        let by = match self.products {
             ProductsBy::Own => Products::Own,
             ProductsBy::Cublaslt => Products::CublasLt,
-        }
+        };
+        ProductOptions { by, tf32: self.tf32 }
     }
 }
 

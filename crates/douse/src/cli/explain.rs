@@ -12,7 +12,7 @@ use douse_program::place::lifetimes;
 use douse_program::plan::{BufferId, BufferKind, Data, InputKind, Plan, Predicate, Step};
 use douse_program::uses::each_step;
 
-use super::device::{Device, ProductsBy, describe_products};
+use super::device::{Device, ProductArguments, describe_products};
 use super::failure::Done;
 use super::source::Source;
 use super::{output, show, traffic};
@@ -27,9 +27,8 @@ pub struct Explain {
     /// Do not join operators into kernels (of a .pt2)
     #[arg(long)]
     unfused: bool,
-    /// Who does matrix products on GPUs (of a .pt2)
-    #[arg(long, value_enum, default_value = "own", value_name = "BY")]
-    products: ProductsBy,
+    #[command(flatten)]
+    products: ProductArguments,
     /// Only the summary, not the plan and its kernels
     #[arg(long)]
     summary: bool,
@@ -42,7 +41,7 @@ impl Explain {
     pub fn run(self) -> Done {
         let device = self.device.as_deref().map(|name| Device::named(name, None)).transpose()?;
         let lower = device.as_ref().map_or_else(LowerOptions::default, Device::lower);
-        let options = LowerOptions { fuse: !self.unfused, products: self.products.into(), ..lower };
+        let options = LowerOptions { fuse: !self.unfused, products: self.products.options(), ..lower };
         let program = Source::open(&self.file, &options)?.program;
         if let Some(name) = &self.method {
             program.method_meta(name)?;
@@ -50,9 +49,14 @@ impl Explain {
         for payload in program.methods() {
             if self.method.as_ref().is_none_or(|name| *name == payload.plan.name) {
                 output::line(summary(&payload.plan))?;
-                if payload.cuda.iter().any(|target| target.products == Products::CublasLt) {
+                if payload.cuda.iter().any(|target| target.products.by == Products::CublasLt) {
                     output::line(
                         "  products on GPUs: by cuBLASLt where it is installed and faster, else by own kernels\n",
+                    )?;
+                }
+                if payload.cuda.iter().any(|target| target.products.tf32) {
+                    output::line(
+                        "  float32 products and convolutions on GPUs: on tensor cores, operands rounded to TF32\n",
                     )?;
                 }
                 if let Some(device) = &device {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use douse::{LowerOptions, lower_methods};
 
-use super::device::{ProductsBy, check_targets};
+use super::device::{ProductArguments, check_targets};
 use super::failure::{Done, Failure};
 use super::{output, progress, show};
 
@@ -27,9 +27,8 @@ pub struct Lower {
     /// Put the weights into NAME.ptd beside the program
     #[arg(long, value_name = "NAME")]
     data: Option<String>,
-    /// Who does matrix products on GPUs
-    #[arg(long, value_enum, default_value = "own", value_name = "BY")]
-    products: ProductsBy,
+    #[command(flatten)]
+    products: ProductArguments,
     /// Remove the program's own checks, with the arithmetic that only feeds them
     #[arg(long)]
     drop_asserts: bool,
@@ -63,7 +62,7 @@ impl Lower {
             drop_asserts: self.drop_asserts,
             targets: self.target.clone(),
             data_file: self.data.clone(),
-            products: self.products.into(),
+            products: self.products.options(),
             ..LowerOptions::default()
         };
         let start = Instant::now();

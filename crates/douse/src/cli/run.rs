@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use douse::{Argument, HostTensor, LowerOptions, Method, MethodMeta, Result, Value, ValueKind};
 
-use super::device::{DeviceArguments, ProductsBy, describe_graphs};
+use super::device::{DeviceArguments, ProductArguments, describe_graphs};
 use super::failure::{Done, Failure};
 use super::source::{Source, example_value};
 use super::{inputs, output, random, show, tensors};
@@ -24,9 +24,8 @@ pub struct Run {
     /// without any, random inputs of the exported example shapes
     #[arg(long, value_name = "FILE", allow_negative_numbers = true)]
     input: Vec<OsString>,
-    /// Who does matrix products on GPUs (of a .pt2)
-    #[arg(long, value_enum, default_value = "own", value_name = "BY")]
-    products: ProductsBy,
+    #[command(flatten)]
+    products: ProductArguments,
     /// Write the outputs of the last call to a .safetensors or .npz file
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -42,7 +41,7 @@ impl Run {
         if let Some(output) = self.output.as_ref().filter(|path| !tensors::is_tensor_file(path)) {
             return Err(Failure::Usage(format!("--output {}: expected .safetensors or .npz", output.display())));
         }
-        let source = Source::open(&self.model, &LowerOptions { products: self.products.into(), ..device.lower() })?;
+        let source = Source::open(&self.model, &LowerOptions { products: self.products.options(), ..device.lower() })?;
         let name = source.method_name(self.method.as_deref())?;
         let meta = source.program.method_meta(&name)?;
         let mut values = make_inputs(&source, &meta, &self.input)?;

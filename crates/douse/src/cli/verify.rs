@@ -15,7 +15,7 @@ use clap::Args;
 use douse::LowerOptions;
 use rayon::prelude::*;
 
-use super::device::{DeviceArguments, ProductsBy};
+use super::device::{DeviceArguments, ProductArguments};
 use super::failure::{Done, Failure};
 use super::{output, progress};
 use report::{Outcome, Report};
@@ -33,9 +33,8 @@ pub struct Verify {
     /// Do not join operators into kernels
     #[arg(long)]
     unfused: bool,
-    /// Who does matrix products on GPUs
-    #[arg(long, value_enum, default_value = "own", value_name = "BY")]
-    products: ProductsBy,
+    #[command(flatten)]
+    products: ProductArguments,
     /// Write each program to a file and run that, to test the file too
     #[arg(long)]
     through_file: bool,
@@ -77,7 +76,7 @@ impl Verify {
             let names = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
             known.extend(names.map(str::to_owned));
         }
-        let lower = LowerOptions { fuse: !self.unfused, products: self.products.into(), ..device.lower() };
+        let lower = LowerOptions { fuse: !self.unfused, products: self.products.options(), ..device.lower() };
         let threads = match self.device.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,

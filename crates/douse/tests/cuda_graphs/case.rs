@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use douse::{
-    Argument, DType, HostTensor, LowerOptions, Method, MethodMeta, Products, Program, Result, Session, Value, ValueKind,
+    Argument, DType, HostTensor, LowerOptions, Method, MethodMeta, ProductOptions, Products, Program, Result, Session,
+    Value, ValueKind,
 };
 use douse_core::element::elements;
 use douse_cuda::soft::Compiler;
@@ -42,7 +43,11 @@ impl Case {
             return None;
         }
         let file = |extension: &str| Path::new(FOLDER).join(format!("{name}.{extension}"));
-        let lower = LowerOptions { targets: vec!["cpu".into(), "soft".into()], products, ..LowerOptions::default() };
+        let lower = LowerOptions {
+            targets: vec!["cpu".into(), "soft".into()],
+            products: ProductOptions { by: products, tf32: false },
+            ..LowerOptions::default()
+        };
         let program = douse::lower(file("pt2"), &lower).unwrap().into_program().unwrap();
         let bytes = std::fs::read(file("safetensors")).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();

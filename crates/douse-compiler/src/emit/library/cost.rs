@@ -4,6 +4,9 @@
 use super::product::{BLOCKS, STAGE};
 use super::tiles::Tiles;
 
+/// A model: tiles, blocks, each one's depth, and slices of the depth.
+pub(super) type Time = fn(&Tiles, i64, f64, i64) -> f64;
+
 /// Blocks that the busiest multiprocessor has.
 fn rounds(blocks: i64) -> f64 {
     (blocks as u64).div_ceil(BLOCKS as u64) as f64
@@ -50,10 +53,19 @@ pub(super) fn bulk_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> 
 
 /// Float32 without tensor cores, slices in clusters. (Measured with 64 to 4096 rows, 49 to 4096 columns and a depth of 64 to 4608.)
 pub(super) fn fma_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
+    float32_time(12.8e3, tiles, blocks, depth, slices)
+}
+
+/// Float32 in TF32, slices in clusters. (Not measured: as many products as tensor cores make beside what is loaded for them.)
+pub(super) fn tf32_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
+    float32_time(50e3, tiles, blocks, depth, slices)
+}
+
+/// `products`: of two numbers in the depth of a stage.
+fn float32_time(products: f64, tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
     /// A stage's depth (some have twice that).
     const STAGE: f64 = 16.0;
-    /// Products of two numbers in that depth; besides, each row and column takes so long.
-    const PRODUCTS: f64 = 12.8e3;
+    /// Besides, each row and column takes so long.
     const LINES: f64 = 0.0014;
     /// A stage of a block that is alone takes so much longer.
     const ALONE: f64 = 0.08;
@@ -72,16 +84,16 @@ pub(super) fn fma_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f
     let all = if slices < 4 { BLOCKS } else { CLUSTERED };
     let blocks = (blocks as f64 / all as f64).ceil();
     let rounds = (blocks / tiles.together as f64).ceil();
-    let work = rows * columns / PRODUCTS + (rows + columns) * LINES;
+    let work = rows * columns / products + (rows + columns) * LINES;
     let stages = (depth / STAGE).ceil() * (blocks * work).max(rounds * (work + ALONE));
     stages + rounds * FIRST + blocks * rows * columns / RESULTS + SLICES * (slices - 1) as f64
 }
 
-/// The same where a second launch adds the slices up.
-pub(super) fn fma_parts_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
+/// The time of one of these where a second launch adds the slices up.
+pub(super) fn parts_time(time: Time, tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
     const LAUNCH: f64 = 3.0;
     /// Sums that are stored and loaded again.
     const SUMS: f64 = 400e3;
     let sums = (tiles.rows * tiles.columns * blocks) as f64 / SUMS;
-    fma_time(tiles, blocks, depth, 1) + if slices > 1 { LAUNCH + sums } else { 0.0 }
+    time(tiles, blocks, depth, 1) + if slices > 1 { LAUNCH + sums } else { 0.0 }
 }

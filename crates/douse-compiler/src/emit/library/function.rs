@@ -55,6 +55,15 @@ pub(super) struct Draft<'a> {
     pub maps: Vec<TensorMap>,
 }
 
+/// What functions are written for.
+#[derive(Clone, Copy)]
+pub(in crate::emit) struct Target<'a> {
+    /// `sm_90`.
+    pub arch: &'a str,
+    /// Operands of float32 products and convolutions may be rounded to TF32.
+    pub tf32: bool,
+}
+
 /// Writes functions into modules. Steps whose functions are equal share one.
 pub(super) struct Writer<'a> {
     plan: &'a Plan,
@@ -62,6 +71,7 @@ pub(super) struct Writer<'a> {
     shared_limit: i64,
     warpgroups: bool,
     clusters: bool,
+    tf32: bool,
     guards: &'a Guards<'a>,
     modules: &'a mut Modules,
     written: HashMap<String, (u32, String)>,
@@ -75,7 +85,7 @@ impl<'a> Writer<'a> {
     pub fn new(
         plan: &'a Plan,
         ranges: &Ranges,
-        arch: &str,
+        Target { arch, tf32 }: Target,
         guards: &'a Guards<'a>,
         modules: &'a mut Modules,
     ) -> Writer<'a> {
@@ -88,6 +98,7 @@ impl<'a> Writer<'a> {
             shared_limit,
             warpgroups,
             clusters,
+            tf32,
             guards,
             modules,
             written: HashMap::new(),
@@ -109,6 +120,11 @@ impl<'a> Writer<'a> {
     /// Whether blocks can be clusters. (Later architectures have them too; there was none to try them on.)
     pub fn clusters(&self) -> bool {
         self.clusters
+    }
+
+    /// Whether tensor cores multiply float32, rounded to TF32.
+    pub fn tf32(&self) -> bool {
+        self.tf32
     }
 
     pub fn dtype(&self, view: &View) -> Result<DType> {

@@ -1,6 +1,7 @@
 //! Library steps as functions that call the templates in `cuda/`.
 
 mod attention;
+mod attention_tiles;
 mod convolution;
 mod cost;
 mod few_channels;
@@ -26,6 +27,7 @@ use douse_program::target::{LibraryLaunches, LibraryStep, library_steps};
 
 use super::guard::Guards;
 use super::{Modules, names};
+pub(super) use function::Target;
 use function::Writer;
 pub(super) use function::shared_limit;
 use put::Epilogue;
@@ -37,11 +39,11 @@ use put::Epilogue;
 pub(super) fn emit(
     plan: &Plan,
     ranges: &Ranges,
-    arch: &str,
+    target: Target,
     guards: &Guards<'_>,
     modules: &mut Modules,
 ) -> Result<Vec<LibraryLaunches>> {
-    let mut writer = Writer::new(plan, ranges, arch, guards, modules);
+    let mut writer = Writer::new(plan, ranges, target, guards, modules);
     let steps = library_steps(plan);
     let mut launches = Vec::with_capacity(steps.len());
     for steps in steps.chunk_by(|a, b| a.together.is_some() && a.together == b.together) {

@@ -3,7 +3,7 @@
 use douse_core::DType;
 use douse_core::sym::Expr;
 
-use super::cost::{bulk_time, copying_time, fma_parts_time, fma_time};
+use super::cost::{Time, bulk_time, copying_time, fma_time, parts_time, tf32_time};
 use super::function::Writer;
 use super::product::{BLOCKS, FOUR, Product, STAGE, TEMPLATES, THREADS};
 
@@ -27,7 +27,17 @@ const FMA_TEMPLATES: &[&str] = &[
     include_str!("../cuda/operand.cuh"),
     include_str!("../cuda/cluster.cuh"),
     include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/lines.cuh"),
     include_str!("../cuda/fma.cuh"),
+];
+
+/// Of float32, rounded to TF32.
+const TF32_TEMPLATES: &[&str] = &[
+    include_str!("../cuda/operand.cuh"),
+    include_str!("../cuda/cluster.cuh"),
+    include_str!("../cuda/product.cuh"),
+    include_str!("../cuda/lines.cuh"),
+    include_str!("../cuda/tf32.cuh"),
 ];
 
 /// Bytes of shared memory that hold the barriers of all stages.
@@ -77,11 +87,17 @@ const FMA_TILES: [Tiles; 6] = [
     Tiles { rows: 32, columns: 64, warps: (2, 2), together: 4 },
     Tiles { rows: 64, columns: 32, warps: (4, 1), together: 4 },
 ];
-/// Of their stages, how many there are at most, and elements that a line of rows or columns in shared memory is longer.
-const FMA_STAGES: i64 = 4;
-const FMA_APART: i64 = 4;
+/// Of float32 in TF32.
+const TF32_TILES: [Tiles; 6] = [
+    Tiles { rows: 128, columns: 128, warps: (2, 4), together: 2 },
+    Tiles { rows: 64, columns: 128, warps: (1, 4), together: 3 },
+    Tiles { rows: 128, columns: 64, warps: (2, 2), together: 3 },
+    Tiles { rows: 64, columns: 64, warps: (2, 2), together: 4 },
+    Tiles { rows: 32, columns: 64, warps: (2, 2), together: 4 },
+    Tiles { rows: 64, columns: 32, warps: (2, 2), together: 4 },
+];
 /// Bytes of the offsets of a depth of an image's windows, of which two stages are held: 64-bit numbers of a place and three coordinates at most.
-const FMA_OFFSETS: i64 = 2 * 32;
+const OFFSETS: i64 = 2 * 32;
 /// Of everything else, one by one.
 const PLAIN_TILES: [Tiles; 1] = [Tiles { rows: 64, columns: 64, warps: (8, 1), together: 1 }];
 /// Elements of depth that two stages of them each hold of both operands, as in the template.
@@ -143,7 +159,11 @@ impl Tiles {
     fn template(&self, writer: &Writer, product: &Product, blocks: i64, slices: i64, steps: i64) -> Template {
         let Tiles { rows, columns, warps, .. } = self;
         if product.dtype == DType::F32 {
-            return self.fma_template(writer.shared_limit());
+            let (name, texts, longer, depth) = match writer.tf32() {
+                true => ("tf32_product", TF32_TEMPLATES, 8, 128),
+                false => ("fma_product", FMA_TEMPLATES, 4, 64),
+            };
+            return self.lines_template(name, texts, longer, depth, writer.shared_limit());
         }
         if !uses_tensor_cores(product.dtype) {
             let name = format!("tile_product<{rows}");
@@ -178,16 +198,24 @@ impl Tiles {
 }
 
 impl Tiles {
-    /// The template for float32.
-    fn fma_template(&self, shared_limit: i64) -> Template {
+    /// A template for float32, whose lines in shared memory are longer by so many elements than what lies at a depth; so many elements of depth are held
+    /// at most.
+    fn lines_template(
+        &self,
+        name: &str,
+        texts: &'static [&'static str],
+        longer: i64,
+        most_depth: i64,
+        shared_limit: i64,
+    ) -> Template {
         let Tiles { rows, columns, warps, together } = self;
         // Where few blocks share a multiprocessor, they should seldom wait for their warps.
         let depth = if *together > 2 { 16 } else { 32 };
-        let (stage, offsets) = (depth * (rows + columns + 2 * FMA_APART) * 4, depth * FMA_OFFSETS);
-        let stages = ((shared_limit / together - 1024 - offsets) / stage).clamp(2, FMA_STAGES * 16 / depth);
-        let name = format!("fma_product<{rows}, {columns}, {}, {}, {depth}, {stages}", warps.0, warps.1);
+        let (stage, offsets) = (depth * (rows + columns + 2 * longer) * 4, depth * OFFSETS);
+        let stages = ((shared_limit / together - 1024 - offsets) / stage).clamp(2, most_depth / depth);
+        let name = format!("{name}<{rows}, {columns}, {}, {}, {depth}, {stages}", warps.0, warps.1);
         let (threads, shared) = (WARP * warps.0 * warps.1, self.results().max(stages * stage + offsets));
-        Template { name, texts: FMA_TEMPLATES, threads, shared, run: 8, bulk: false, together: *together }
+        Template { name, texts, threads, shared, run: 8, bulk: false, together: *together }
     }
 }
 
@@ -260,10 +288,16 @@ pub(super) fn choose(writer: &Writer, product: &Product) -> (&'static Tiles, Tem
     let cluster = writer.clusters() && makes_clusters(product.dtype);
     let warpgroups = writer.warpgroups() && uses_tensor_cores(product.dtype);
     let (tiles, count) = match (warpgroups, &product.mapped) {
-        _ if product.dtype == DType::F32 => match cluster {
-            true => fastest(&sizes, &FMA_TILES, &[1, 2, 4, 8], CLUSTER_SLICE, fma_time),
-            false => fastest(&sizes, &FMA_TILES, &[1, 2, 4, 8, 16, MOST_SLICES], SLICE, fma_parts_time),
-        },
+        _ if product.dtype == DType::F32 => {
+            let (all, time) =
+                if writer.tf32() { (&TF32_TILES, tf32_time as Time) } else { (&FMA_TILES, fma_time as Time) };
+            match cluster {
+                true => fastest(&sizes, all, &[1, 2, 4, 8], CLUSTER_SLICE, time),
+                false => fastest(&sizes, all, &[1, 2, 4, 8, 16, MOST_SLICES], SLICE, |tiles, blocks, depth, slices| {
+                    parts_time(time, tiles, blocks, depth, slices)
+                }),
+            }
+        }
         // Clusters of eight blocks, which take half of a group of multiprocessors each, were measured to be slower than four.
         (true, Some(_)) => {
             fastest(&sizes, &WARPGROUP_TILES, &[1, 2, 4], CLUSTER_SLICE, |tiles, blocks, depth, slices| {

@@ -42,7 +42,7 @@ impl Operand {
 
 impl Shape {
     /// `None` for what is no product, or not of floats, or thin, or whose sizes and strides are not all known and positive.
-    pub fn of(plan: &Plan, library: &Library) -> Option<Shape> {
+    pub fn of(plan: &Plan, library: &Library, tf32: bool) -> Option<Shape> {
         let Library::MatMul { a, b, out } = library else { return None };
         let dtype = |view: &View| plan.buffers.get(view.buffer as usize).map(|buffer| buffer.dtype);
         let (kind, out_kind) = (dtype(a)?, dtype(out)?);
@@ -52,7 +52,7 @@ impl Shape {
         let ((a, a_at, batch), (b, b_at, _), (out, out_at, _)) =
             (matrix(a, kind)?, matrix(b, kind)?, matrix(out, out_kind)?);
         (out.rows > THIN && out.columns > THIN && a.columns > THIN).then_some(Shape {
-            form: Form { dtype: kind, out_dtype: out_kind, batch, a, b, out },
+            form: Form { dtype: kind, out_dtype: out_kind, tf32, batch, a, b, out },
             a: a_at,
             b: b_at,
             out: out_at,

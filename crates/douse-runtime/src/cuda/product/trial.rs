@@ -43,6 +43,8 @@ pub(in crate::cuda) struct Tried {
 pub(in crate::cuda) struct Trials<'a> {
     plan: &'a Plan,
     device: &'a CudaDevice,
+    /// Operands of float32 may be rounded to TF32.
+    tf32: bool,
     report: ProductsReport,
 }
 
@@ -56,8 +58,8 @@ struct Step<'a> {
 }
 
 impl<'a> Trials<'a> {
-    pub fn new(plan: &'a Plan, device: &'a CudaDevice) -> Trials<'a> {
-        Trials { plan, device, report: ProductsReport::default() }
+    pub fn new(plan: &'a Plan, device: &'a CudaDevice, tf32: bool) -> Trials<'a> {
+        Trials { plan, device, tf32, report: ProductsReport::default() }
     }
 
     pub fn report(self) -> ProductsReport {
@@ -66,7 +68,7 @@ impl<'a> Trials<'a> {
 
     /// Whether a step's product can be tried at all.
     pub fn shape(&self, library: &Library) -> Option<Shape> {
-        if self.report.missing.is_some() { None } else { Shape::of(self.plan, library) }
+        if self.report.missing.is_some() { None } else { Shape::of(self.plan, library, self.tf32) }
     }
 
     /// The product as the library does it, where it can and is faster. `own` are the launches that do it otherwise, with the epilogue's work;
