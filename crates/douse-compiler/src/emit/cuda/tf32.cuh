@@ -21,8 +21,9 @@ DEVICE void mma_tf32(float (&c)[4], const uint32 (&a)[4], const uint32 (&b)[2]) 
 #endif
 }
 
-// A tile of M x N a block of WARPS_M x WARPS_N warps. While a stage is multiplied, the STAGES - 1 after it are on their way. Lines in shared memory are
-// eight elements longer than what lies at a depth, so that four depths of eight rows, which a warp reads at once, are in different banks.
+// A tile of M x N a block of WARPS_M x WARPS_N warps. While a stage is multiplied, the next one is rounded where it lies, once for all warps, and those
+// after it are on their way. Lines in shared memory are eight elements longer than what lies at a depth, so that what a warp reads at once is in
+// different banks. Where the instruction has rows `group` and `group + 8`, a lane takes two neighbours: which rows are multiplied together does not change.
 template <int M, int N, int WARPS_M, int WARPS_N, int DEPTH, int STAGES, int SLICES, class A, class B, class Out>
 DEVICE void tf32_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
   const int THREADS = 32 * WARPS_M * WARPS_N, WARP_M = M / WARPS_M, WARP_N = N / WARPS_N, ROWS = WARP_M / 16, COLUMNS = WARP_N / 8;
@@ -54,33 +55,52 @@ DEVICE void tf32_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
     }
     end_copies();
   };
+  const auto round_stage = [&](int slot) {
+    float *stage = memory + slot * STAGE;
+#pragma unroll
+    for (int i = 0; i < (STAGE / 4 + THREADS - 1) / THREADS; ++i) {
+      const int at = (i * THREADS + (int)threadIdx.x) * 4;
+      if (STAGE / 4 % THREADS != 0 && at >= STAGE) break;
+      Vector<float, 4> four = load_aligned<4>(stage + at);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) four.element[e] = __uint_as_float(round_to_tf32(four.element[e]));
+      store_aligned(stage + at, four);
+    }
+  };
 #pragma unroll
   for (int s = 0; s < STAGES; ++s) {
     prepare_stage(s);
     if (Offsets<A>::THERE || Offsets<B>::THERE) __syncthreads();
     if (s < STAGES - 1) fetch_stage(s, s);
   }
+  await_copies<STAGES - 2>();
+  __syncthreads();
+  round_stage(0);
   int now = 0, ahead = STAGES - 1;
   for (int step = 0; step < steps; ++step) {
-    await_copies<STAGES - 2>();
+    await_copies<STAGES - 3>();
     __syncthreads();
-    const float *as = memory + now * STAGE, *bs = as + LinesA::SIZE;
     fetch_stage(step + STAGES - 1, ahead);
     prepare_stage(step + STAGES);
-    now = now + 1 == STAGES ? 0 : now + 1;
     ahead = ahead + 1 == STAGES ? 0 : ahead + 1;
+    const float *as = memory + now * STAGE + quad * LinesA::LINE + row + 2 * group;
+    const float *bs = memory + now * STAGE + LinesA::SIZE + quad * LinesB::LINE + column + group;
+    now = now + 1 == STAGES ? 0 : now + 1;
+    if (step + 1 < steps) round_stage(now);
 #pragma unroll
     for (int k = 0; k < DEPTH; k += 8) {
-      const float *from_a = as + (k + quad) * LinesA::LINE + row + group, *from_b = bs + (k + quad) * LinesB::LINE + column + group;
+      // Of eight elements of depth, those at `quad` and four later.
       uint32 x[ROWS][4], y[COLUMNS][2];
 #pragma unroll
-      for (int i = 0; i < ROWS; ++i)
+      for (int h = 0; h < 2; ++h) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) x[i][e] = round_to_tf32(from_a[e / 2 * 4 * LinesA::LINE + 16 * i + e % 2 * 8]);
+        for (int i = 0; i < ROWS; ++i) {
+          const Vector<float, 2> two = load_aligned<2>(as + (k + 4 * h) * LinesA::LINE + 16 * i);
+          x[i][2 * h] = __float_as_uint(two.element[0]), x[i][2 * h + 1] = __float_as_uint(two.element[1]);
+        }
 #pragma unroll
-      for (int j = 0; j < COLUMNS; ++j)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) y[j][e] = round_to_tf32(from_b[e * 4 * LinesB::LINE + 8 * j]);
+        for (int j = 0; j < COLUMNS; ++j) y[j][h] = __float_as_uint(bs[(k + 4 * h) * LinesB::LINE + 8 * j]);
+      }
 #pragma unroll
       for (int i = 0; i < ROWS; ++i)
 #pragma unroll
@@ -96,6 +116,6 @@ DEVICE void tf32_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
     for (int j = 0; j < COLUMNS; ++j)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        hold_pair<N>(memory, row + 16 * i + group + 8 * half, column + 8 * j + 2 * quad, sum[i][j][2 * half], sum[i][j][2 * half + 1]);
+        hold_pair<N>(memory, row + 16 * i + 2 * group + half, column + 8 * j + 2 * quad, sum[i][j][2 * half], sum[i][j][2 * half + 1]);
   put_tile<M, N, THREADS, SLICES>(memory, m0, n0, a.rows, b.rows, out);
 }

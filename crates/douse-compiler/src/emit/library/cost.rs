@@ -56,7 +56,7 @@ pub(super) fn fma_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f
     float32_time(12.8e3, tiles, blocks, depth, slices)
 }
 
-/// Float32 in TF32, slices in clusters. (Not measured: as many products as tensor cores make beside what is loaded for them.)
+/// Float32 in TF32, slices in clusters. (Not fitted to measurements: as many products as tensor cores make beside what is loaded for them.)
 pub(super) fn tf32_time(tiles: &Tiles, blocks: i64, depth: f64, slices: i64) -> f64 {
     float32_time(50e3, tiles, blocks, depth, slices)
 }

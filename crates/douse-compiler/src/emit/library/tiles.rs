@@ -159,11 +159,14 @@ impl Tiles {
     fn template(&self, writer: &Writer, product: &Product, blocks: i64, slices: i64, steps: i64) -> Template {
         let Tiles { rows, columns, warps, .. } = self;
         if product.dtype == DType::F32 {
-            let (name, texts, longer, depth) = match writer.tf32() {
-                true => ("tf32_product", TF32_TEMPLATES, 8, 128),
-                false => ("fma_product", FMA_TEMPLATES, 4, 64),
+            return if writer.tf32() {
+                // Stages that are multiplied, rounded and on their way.
+                self.lines_template("tf32_product", TF32_TEMPLATES, (8, 16), (3, 6), writer.shared_limit())
+            } else {
+                // Where few blocks share a multiprocessor, they should seldom wait for their warps.
+                let (depth, most) = if self.together > 2 { (16, 4) } else { (32, 2) };
+                self.lines_template("fma_product", FMA_TEMPLATES, (4, depth), (2, most), writer.shared_limit())
             };
-            return self.lines_template(name, texts, longer, depth, writer.shared_limit());
         }
         if !uses_tensor_cores(product.dtype) {
             let name = format!("tile_product<{rows}");
@@ -198,21 +201,19 @@ impl Tiles {
 }
 
 impl Tiles {
-    /// A template for float32, whose lines in shared memory are longer by so many elements than what lies at a depth; so many elements of depth are held
-    /// at most.
+    /// A template for float32, whose lines in shared memory are longer by so many elements than what lies at a depth, and whose stages are so deep; at
+    /// least and at most so many of them are held.
     fn lines_template(
         &self,
         name: &str,
         texts: &'static [&'static str],
-        longer: i64,
-        most_depth: i64,
+        (longer, depth): (i64, i64),
+        (least, most): (i64, i64),
         shared_limit: i64,
     ) -> Template {
         let Tiles { rows, columns, warps, together } = self;
-        // Where few blocks share a multiprocessor, they should seldom wait for their warps.
-        let depth = if *together > 2 { 16 } else { 32 };
         let (stage, offsets) = (depth * (rows + columns + 2 * longer) * 4, depth * OFFSETS);
-        let stages = ((shared_limit / together - 1024 - offsets) / stage).clamp(2, most_depth / depth);
+        let stages = ((shared_limit / together - 1024 - offsets) / stage).clamp(least, most);
         let name = format!("{name}<{rows}, {columns}, {}, {}, {depth}, {stages}", warps.0, warps.1);
         let (threads, shared) = (WARP * warps.0 * warps.1, self.results().max(stages * stage + offsets));
         Template { name, texts, threads, shared, run: 8, bulk: false, together: *together }
