@@ -370,14 +370,17 @@ def attention_tiles():
 
 
 class ReversedTiles(nn.Module):
-    """Products and attention of halves whose rows, matrices, keys or values are taken from the last to the first: the copy engine of Hopper cannot."""
+    """Products and attention of halves whose rows, matrices, keys or values are taken from the last to the first, which the copy engine of Hopper cannot;
+    and convolutions of images that are turned over."""
 
-    def forward(self, x, weight, heads, query, key):
+    def forward(self, x, weight, heads, query, key, image, filters):
         rows, columns = x.flip(0) @ weight.T, x @ weight.flip(0).T
         scores = heads.flip(0) @ heads.transpose(-1, -2)
         query, key = (y.expand(-1, 132, -1, -1) for y in (query, key))
         seen = F.scaled_dot_product_attention(query, key.flip(2), key.flip(2))
-        return rows, columns, scores, seen[:, 3]
+        turned = F.conv2d(image.flip(2, 3), filters.flip(1), padding=1)
+        halves = F.conv2d(image.half().flip(3), filters.half().flip(0), stride=2)
+        return rows, columns, scores, seen[:, 3], turned, halves
 
 
 @case()
@@ -388,6 +391,8 @@ def reversed_tiles():
         torch.randn(3, 18, 24).bfloat16(),
         torch.randn(1, 1, 10, 64).half(),
         torch.randn(1, 1, 40, 64).half(),
+        torch.randn(1, 9, 6, 7),
+        torch.randn(10, 9, 3, 2),
     )
     return ReversedTiles(), [call]
 

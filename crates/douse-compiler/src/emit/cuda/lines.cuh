@@ -81,7 +81,7 @@ template <int ROWS, int DEPTH, int LONGER, int THREADS, class Loader> struct Lin
         if constexpr (Offsets<Loader>::THERE) {
           auto place = of_rows[0].place;
           inside[i] = loader.f.meet(of_rows[down], of_depths[step % 2 * DEPTH + k + deep], place);
-          from[i] = loader.f.image + place;
+          from[i] = loader.f.at(place);
         } else {
           from[i] = loader.where(row0 + row + down * APART, k0 + k + deep);
           inside[i] = from[i] != nullptr;

@@ -131,6 +131,8 @@ template <class T, class U, int D, class OfRow, class OfDepth> struct Windows {
   OfDepth of_depth;
   const T *image;
   Part sizes;
+  // Where strides are negative, places are, too: such images have wide ones.
+  DEVICE const T *at(U place) const { return image + (int64)place; }
   // Whether there is such an element, and where.
   DEVICE bool meet(const Part &row, const Part &k, U &place) const {
     bool inside = true;
@@ -141,7 +143,7 @@ template <class T, class U, int D, class OfRow, class OfDepth> struct Windows {
   }
   DEVICE const T *operator()(int64 row, int64 k) const {
     U place;
-    return meet(of_row(row), of_depth(k), place) ? image + place : nullptr;
+    return meet(of_row(row), of_depth(k), place) ? at(place) : nullptr;
   }
 };
 template <class T, class U, int D, class OfRow, class OfDepth>

@@ -160,15 +160,18 @@ pub(super) struct Shape<'a> {
     pub index: &'static str,
 }
 
-/// Where the places of all elements fit 32 bits, every index does.
+/// Where the places of all elements, none of which lies before the first, fit 32 bits, every index does.
 pub(super) fn index_type(writer: &Writer, convolution: &Convolution) -> &'static str {
     let reach = |view: &View| {
         let dims = view.sizes.iter().zip(&view.strides);
         dims.fold(Expr::product(&view.sizes), |reach, (size, stride)| &reach + &(size * stride))
     };
     let all = [&convolution.input, &convolution.out, &convolution.weight];
-    let narrow =
-        all.iter().all(|view| writer.indexer.ranges.max(&reach(view)).is_some_and(|most| (0..1 << 30).contains(&most)));
+    let ranges = &writer.indexer.ranges;
+    let narrow = all.iter().all(|view| {
+        view.strides.iter().all(|stride| ranges.non_negative(stride))
+            && ranges.max(&reach(view)).is_some_and(|most| most < 1 << 30)
+    });
     if narrow { "int32" } else { "int64" }
 }
 
