@@ -1,4 +1,5 @@
-//! Writes the CUDA C++ of every `.pt2` below the paths given, for an architecture, into a folder, a file a module: `emit_all ARCH FOLDER PATH...`.
+//! Writes the CUDA C++ of every `.pt2` below the paths given, for an architecture, into a folder, a file a module: `emit_all ARCH FOLDER PATH...`. What
+//! differs where float32 may be rounded to TF32 follows.
 //! Says why those fail that do.
 
 use std::collections::BTreeMap;
@@ -25,7 +26,14 @@ fn collect(path: &Path, found: &mut Vec<PathBuf>) {
 fn modules(file: &Path, arch: &str) -> Result<Option<Vec<String>>> {
     let program = ExportedProgram::open(file)?;
     match lower(&program, "forward", &Options::default()) {
-        Ok(lowered) => Ok(Some(emit(&lowered.plan, arch, ProductOptions::default())?.modules)),
+        Ok(lowered) => {
+            let mut modules = emit(&lowered.plan, arch, ProductOptions::default())?.modules;
+            let rounded =
+                emit(&lowered.plan, arch, ProductOptions { tf32: true, ..ProductOptions::default() })?.modules;
+            let others = rounded.into_iter().filter(|text| !modules.contains(text)).collect::<Vec<_>>();
+            modules.extend(others);
+            Ok(Some(modules))
+        }
         Err(ImportError::Unsupported(_)) => Ok(None),
         Err(ImportError::Fault(error)) => Err(error),
     }

@@ -25,10 +25,14 @@ const CASES: [&str; 8] = [
 ];
 
 fn emitted(case: &str) -> Emitted {
+    emitted_for(case, ProductOptions::default())
+}
+
+fn emitted_for(case: &str, products: ProductOptions) -> Emitted {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/cases/{case}.pt2"));
     let program = ExportedProgram::open(&path).unwrap();
     let lowered = lower(&program, "forward", &Options::default()).unwrap();
-    emit(&lowered.plan, "sm_90", ProductOptions::default()).unwrap()
+    emit(&lowered.plan, "sm_90", products).unwrap()
 }
 
 fn launch(launch: &Launch) -> String {
@@ -87,6 +91,19 @@ fn few_rows_by_columns_are_combined_in_parts_and_rows_of_all_columns_in_order() 
     let launches = emitted("scatter_into_few").kernels.into_iter().flat_map(|kernel| kernel.launches);
     let by_blocks = launches.filter(|launch| launch.function.ends_with("_parts")).collect::<Vec<_>>();
     assert!(!by_blocks.is_empty() && by_blocks.iter().all(|launch| launch.scratch && launch.shared > 0));
+}
+
+#[test]
+fn float32_is_rounded_to_tf32_where_that_is_allowed_and_nowhere_else() {
+    let calls = |case: &str, tf32: bool| {
+        let modules = emitted_for(case, ProductOptions { tf32, ..ProductOptions::default() }).modules;
+        ["  tf32_product<", "  fma_product<"].map(|name| {
+            let functions = modules.iter().map(|text| text.split_once(FUNCTIONS_FOLLOW).unwrap().1);
+            functions.map(|text| text.matches(name).count()).sum::<usize>()
+        })
+    };
+    assert_eq!((calls("tf32_products", true), calls("tf32_products", false)), ([4, 0], [0, 4]));
+    assert_eq!(calls("tile_products", true), [0, 0]);
 }
 
 #[test]
