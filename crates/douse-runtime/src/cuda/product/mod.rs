@@ -83,10 +83,11 @@ pub struct ProductsReport {
 }
 
 impl Scratch {
-    fn new(result: Option<usize>, epilogue: usize, workspace: usize) -> Scratch {
-        let after = result.unwrap_or(0).next_multiple_of(ALIGNMENT);
-        let behind = (after + epilogue).next_multiple_of(ALIGNMENT);
-        Scratch { result, epilogue: after, workspace: behind, total: behind + workspace }
+    /// `None` for more bytes than there are numbers.
+    fn new(result: Option<usize>, epilogue: usize, workspace: usize) -> Option<Scratch> {
+        let after = result.unwrap_or(0).checked_next_multiple_of(ALIGNMENT)?;
+        let behind = after.checked_add(epilogue)?.checked_next_multiple_of(ALIGNMENT)?;
+        Some(Scratch { result, epilogue: after, workspace: behind, total: behind.checked_add(workspace)? })
     }
 
     /// The result, where it lies here.

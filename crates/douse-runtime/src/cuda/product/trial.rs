@@ -127,7 +127,7 @@ impl<'a> Trials<'a> {
 
     fn scratch(&self, shape: &Shape, product: &Product, fused: bool, epilogue: usize) -> Option<Scratch> {
         let result = if fused { Some(self.bytes(shape.out.buffer)?) } else { None };
-        Some(Scratch::new(result, epilogue, product.workspace()))
+        Scratch::new(result, epilogue, product.workspace())
     }
 
     /// Bytes of a buffer of known size.
