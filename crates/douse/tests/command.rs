@@ -128,6 +128,10 @@ fn from_an_exported_program_to_its_answer_and_back() {
         assert_eq!(code, 0, "{error}");
     }
     assert_eq!(std::fs::read(&first).unwrap(), std::fs::read(&second).unwrap());
+    for option in [&["--tf32"][..], &["--products", "cublaslt"]] {
+        let (code, _, error) = douse(&[&["run", &first], option].concat());
+        assert!(code == 2 && error.contains("lowered already"), "{option:?}: {error}");
+    }
     let header = "{'descr': '<i8', 'fortran_order': False, 'shape': (2, 3), }";
     let mut tokens = [b"\x93NUMPY\x01\0", &(header.len() as u16).to_le_bytes()[..], header.as_bytes()].concat();
     tokens.extend([3i64, 1, 4, 1, 5, 9].iter().flat_map(|token| token.to_le_bytes()));

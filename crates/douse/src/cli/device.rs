@@ -54,10 +54,10 @@ enum ProductsBy {
 /// How a program that is lowered does products on GPUs; one that was lowered already has its own way.
 #[derive(Args)]
 pub struct ProductArguments {
-    /// Who does matrix products on GPUs
+    /// Who does matrix products on GPUs, in a program that is lowered here
     #[arg(long, value_enum, default_value = "own", value_name = "BY")]
     products: ProductsBy,
-    /// On GPUs, round operands of float32 products and convolutions to TF32, which tensor cores multiply
+    /// On GPUs, in a program that is lowered here, round operands of float32 products and convolutions to TF32, which tensor cores multiply
     #[arg(long)]
     tf32: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use douse::{LowerOptions, Program, Result, lower_exported};
+use douse::{LowerOptions, ProductOptions, Program, Result, lower_exported};
 use douse_core::bytes::Bytes;
 use douse_pt2::{ConstantValue, ExampleInput, ExportedProgram, TensorData};
 
@@ -36,6 +36,10 @@ impl Source {
     /// Opens a program file, or lowers an exported program.
     pub fn open(path: &Path, options: &LowerOptions) -> Done<Source> {
         match kind(path)? {
+            Kind::Program if options.products != ProductOptions::default() => Err(Failure::Usage(format!(
+                "--products and --tf32 say how a program is lowered, and {} was lowered already: give them to lower",
+                path.display()
+            ))),
             Kind::Program => Ok(Source { program: Program::open(path)?, examples: None }),
             Kind::Weights => {
                 Err(Failure::No(format!("{}: weights (.ptd); give the program they belong to", path.display())))
