@@ -1,9 +1,9 @@
 // Products of float32 matrices without tensor cores, exact: each thread multiplies and adds in the order of the depth.
 
-// A tile of M x N a block of WARPS_M x WARPS_N warps. Lines are four elements longer than what lies at a depth: then eight depths of four rows, which a
-// warp copies at once where rows are not adjacent, are in different banks. While a stage is multiplied, the STAGES - 1 after it are on their way. A lane's rows (and columns)
-// come in fours, 4 lanes' (8 lanes') fours apart. Lanes are numbered so that each reads what the next but one or its neighbour does: then a warp's reads
-// of fours take half as long.
+// A tile of M x N a block of WARPS_M x WARPS_N warps. While a stage is multiplied, the STAGES - 1 after it are on their way. Lines are four elements
+// longer than what lies at a depth: then eight depths of four rows, which a warp copies at once where rows are not adjacent, are in different banks. A
+// lane's rows (and columns) come in fours, 4 lanes' (8 lanes') fours apart. Lanes are numbered so that each reads what the next but one or its
+// neighbour does: then a warp's reads of fours take half as long.
 template <int M, int N, int WARPS_M, int WARPS_N, int DEPTH, int STAGES, int SLICES, class A, class B, class Out>
 DEVICE void fma_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
   const int THREADS = 32 * WARPS_M * WARPS_N, WARP_M = M / WARPS_M, WARP_N = N / WARPS_N, ROWS = WARP_M / 4, COLUMNS = WARP_N / 8;
@@ -12,27 +12,14 @@ DEVICE void fma_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, cons
   const int STAGE = LinesA::SIZE + LinesB::SIZE;
   float *memory = reinterpret_cast<float *>(dynamic_shared());
   const int64 m0 = tile_m * M, n0 = tile_n * N;
-  const LinesA lines_a(a, m0, memory + STAGES * STAGE);
-  const LinesB lines_b(b, n0, memory + STAGES * STAGE + LinesA::OFFSETS / 4);
+  const Staged<LinesA, LinesB, DEPTH, STAGES> stages(a, b, m0, n0, begin, end, memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = warp / WARPS_N * WARP_M + (lane % 2 + lane / 16 * 2) * 4, column = warp % WARPS_N * WARP_N + lane / 2 % 8 * 4;
-  const int steps = (int)((end - begin + DEPTH - 1) / DEPTH);
   float sum[ROWS][COLUMNS], x[2][ROWS], y[2][COLUMNS];
 #pragma unroll
   for (int i = 0; i < ROWS; ++i)
 #pragma unroll
     for (int j = 0; j < COLUMNS; ++j) sum[i][j] = 0.0f;
-  const auto prepare_stage = [&](int step) {
-    lines_a.prepare(step, begin + (int64)step * DEPTH);
-    lines_b.prepare(step, begin + (int64)step * DEPTH);
-  };
-  const auto fetch_stage = [&](int step, int slot) {
-    if (step < steps) {
-      lines_a.begin(step, begin + (int64)step * DEPTH, memory + slot * STAGE);
-      lines_b.begin(step, begin + (int64)step * DEPTH, memory + slot * STAGE + LinesA::SIZE);
-    }
-    end_copies();
-  };
   const auto load_line = [&](const float *stage, int k, int to) {
 #pragma unroll
     for (int i = 0; i < ROWS; i += 4) {
@@ -47,17 +34,10 @@ DEVICE void fma_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, cons
       for (int e = 0; e < 4; ++e) y[to][j + e] = four.element[e];
     }
   };
-#pragma unroll
-  for (int s = 0; s < STAGES; ++s) {
-    prepare_stage(s);
-    if (Offsets<A>::THERE || Offsets<B>::THERE) __syncthreads();
-    if (s < STAGES - 1) fetch_stage(s, s);
-  }
-  await_copies<STAGES - 2>();
-  __syncthreads();
+  stages.start();
   load_line(memory, 0, 0);
   int now = 0, ahead = STAGES - 1;
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < stages.steps; ++step) {
     const float *stage = memory + now * STAGE;
     now = now + 1 == STAGES ? 0 : now + 1;
 #pragma unroll
@@ -71,8 +51,8 @@ DEVICE void fma_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, cons
         load_line(memory + now * STAGE, 0, 0);
       }
       if (k == 0) {
-        fetch_stage(step + STAGES - 1, ahead);
-        prepare_stage(step + STAGES);
+        stages.fetch(step + STAGES - 1, ahead);
+        stages.prepare(step + STAGES);
         ahead = ahead + 1 == STAGES ? 0 : ahead + 1;
       }
       // In this order, fewest operands of an instruction are in one bank of registers.

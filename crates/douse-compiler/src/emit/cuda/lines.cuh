@@ -121,3 +121,44 @@ private:
     }
   }
 };
+
+// The stages of both operands in shared memory, which go from one depth to another, and how they come there.
+template <class LinesA, class LinesB, int DEPTH, int STAGES> struct Staged {
+  static const int STAGE = LinesA::SIZE + LinesB::SIZE;
+  static const bool OFFSETS = LinesA::OFFSETS > 0 || LinesB::OFFSETS > 0;
+  const LinesA a;
+  const LinesB b;
+  float *memory;
+  int64 first;
+  int steps;
+
+  template <class A, class B>
+  DEVICE Staged(const A &left, const B &right, int64 m0, int64 n0, int64 begin, int64 end, float *memory)
+      : a(left, m0, memory + STAGES * STAGE), b(right, n0, memory + STAGES * STAGE + LinesA::OFFSETS / 4), memory(memory), first(begin),
+        steps((int)((end - begin + DEPTH - 1) / DEPTH)) {}
+
+  // Computes what a stage's depths add to places, before a barrier that precedes its `fetch`.
+  DEVICE void prepare(int step) const {
+    a.prepare(step, first + (int64)step * DEPTH);
+    b.prepare(step, first + (int64)step * DEPTH);
+  }
+  // Begins to bring a stage, if there is one, to a slot.
+  DEVICE void fetch(int step, int slot) const {
+    if (step < steps) {
+      a.begin(step, first + (int64)step * DEPTH, memory + slot * STAGE);
+      b.begin(step, first + (int64)step * DEPTH, memory + slot * STAGE + LinesA::SIZE);
+    }
+    end_copies();
+  }
+  // Begins to bring all stages but one, and waits for the first.
+  DEVICE void start() const {
+#pragma unroll
+    for (int s = 0; s < STAGES; ++s) {
+      prepare(s);
+      if (OFFSETS) __syncthreads();
+      if (s < STAGES - 1) fetch(s, s);
+    }
+    await_copies<STAGES - 2>();
+    __syncthreads();
+  }
+};

@@ -32,11 +32,9 @@ DEVICE void tf32_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
   const int STAGE = LinesA::SIZE + LinesB::SIZE;
   float *memory = reinterpret_cast<float *>(dynamic_shared());
   const int64 m0 = tile_m * M, n0 = tile_n * N;
-  const LinesA lines_a(a, m0, memory + STAGES * STAGE);
-  const LinesB lines_b(b, n0, memory + STAGES * STAGE + LinesA::OFFSETS / 4);
+  const Staged<LinesA, LinesB, DEPTH, STAGES> stages(a, b, m0, n0, begin, end, memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
   const int row = warp / WARPS_N * WARP_M, column = warp % WARPS_N * WARP_N;
-  const int steps = (int)((end - begin + DEPTH - 1) / DEPTH);
   float sum[ROWS][COLUMNS][4];
 #pragma unroll
   for (int i = 0; i < ROWS; ++i)
@@ -44,17 +42,6 @@ DEVICE void tf32_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
     for (int j = 0; j < COLUMNS; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum[i][j][e] = 0.0f;
-  const auto prepare_stage = [&](int step) {
-    lines_a.prepare(step, begin + (int64)step * DEPTH);
-    lines_b.prepare(step, begin + (int64)step * DEPTH);
-  };
-  const auto fetch_stage = [&](int step, int slot) {
-    if (step < steps) {
-      lines_a.begin(step, begin + (int64)step * DEPTH, memory + slot * STAGE);
-      lines_b.begin(step, begin + (int64)step * DEPTH, memory + slot * STAGE + LinesA::SIZE);
-    }
-    end_copies();
-  };
   const auto round_stage = [&](int slot) {
     float *stage = memory + slot * STAGE;
 #pragma unroll
@@ -67,26 +54,19 @@ DEVICE void tf32_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
       store_aligned(stage + at, four);
     }
   };
-#pragma unroll
-  for (int s = 0; s < STAGES; ++s) {
-    prepare_stage(s);
-    if (Offsets<A>::THERE || Offsets<B>::THERE) __syncthreads();
-    if (s < STAGES - 1) fetch_stage(s, s);
-  }
-  await_copies<STAGES - 2>();
-  __syncthreads();
+  stages.start();
   round_stage(0);
   int now = 0, ahead = STAGES - 1;
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < stages.steps; ++step) {
     await_copies<STAGES - 3>();
     __syncthreads();
-    fetch_stage(step + STAGES - 1, ahead);
-    prepare_stage(step + STAGES);
+    stages.fetch(step + STAGES - 1, ahead);
+    stages.prepare(step + STAGES);
     ahead = ahead + 1 == STAGES ? 0 : ahead + 1;
     const float *as = memory + now * STAGE + quad * LinesA::LINE + row + 2 * group;
     const float *bs = memory + now * STAGE + LinesA::SIZE + quad * LinesB::LINE + column + group;
     now = now + 1 == STAGES ? 0 : now + 1;
-    if (step + 1 < steps) round_stage(now);
+    if (step + 1 < stages.steps) round_stage(now);
 #pragma unroll
     for (int k = 0; k < DEPTH; k += 8) {
       // Of eight elements of depth, those at `quad` and four later.
