@@ -73,14 +73,20 @@ pub(crate) fn open_beside(name: &OsString, wanted: impl Fn(&str) -> bool) {
     }
 }
 
-/// Declares a table of a library's functions: field, symbol, parameters. All return the library's status.
+/// Declares a table of a library's functions: field, symbol, parameters. All return the library's status. Those marked `[optional]` are not in
+/// every version that is supported.
 ///
 /// The generated `load` finds every symbol, or says which is missing.
 macro_rules! entry_points {
-    ($(#[$meta:meta])* $table:ident -> $status:ty; $($name:ident = $symbol:literal ($($param:ty),*);)*) => {
+    (
+        $(#[$meta:meta])* $table:ident -> $status:ty;
+        $($name:ident = $symbol:literal ($($param:ty),*);)*
+        $([optional] $option:ident = $option_symbol:literal ($($option_param:ty),*);)*
+    ) => {
         $(#[$meta])*
         pub(crate) struct $table {
             $(pub $name: unsafe extern "C" fn($($param),*) -> $status,)*
+            $(pub $option: Option<unsafe extern "C" fn($($option_param),*) -> $status>,)*
             /// Keeps the functions in the process.
             _library: libloading::Library,
         }
@@ -95,6 +101,13 @@ macro_rules! entry_points {
                         *library
                             .get::<unsafe extern "C" fn($($param),*) -> $status>(concat!($symbol, "\0").as_bytes())
                             .map_err(|_| $symbol)?
+                    },)*
+                    // SAFETY: as above.
+                    $($option: unsafe {
+                        library
+                            .get::<unsafe extern "C" fn($($option_param),*) -> $status>(concat!($option_symbol, "\0").as_bytes())
+                            .ok()
+                            .map(|found| *found)
                     },)*
                     _library: library,
                 })

@@ -109,6 +109,32 @@ fn graphs_run_branches_and_loops_and_take_other_arguments() {
 }
 
 #[test]
+fn functions_tell_their_parameters_where_the_driver_can_be_asked() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();
+    let function = device.load(&fake::code()).unwrap().function("add").unwrap();
+    assert_eq!(function.parameters().unwrap(), Some(vec![8; 4]));
+    function.expect_parameters(&[8; 4]).unwrap();
+    for (expected, told) in
+        [(&[8; 5][..], "5 parameters (8, 8, 8, 8, 8 bytes)"), (&[8], "1 parameter (8 bytes)"), (&[], "no parameters")]
+    {
+        let error = function.expect_parameters(expected).unwrap_err();
+        assert_eq!(error.code, Code::InvalidProgram);
+        let told = format!("the plan passes {told}, and the kernel takes 4 parameters (8, 8, 8, 8 bytes)");
+        assert!(error.message.contains(&told) && error.message.contains("add"), "{error}");
+    }
+    assert!(function.expect_parameters(&[8, 8, 8, 4]).is_err());
+
+    // One before CUDA 12.4.
+    let old = Fake::bare().without("cuFuncGetParamInfo");
+    old.configure("capability=90");
+    let device = Driver::open_as(&old.names()).unwrap().device(0).unwrap();
+    let function = device.load(&fake::code()).unwrap().function("add").unwrap();
+    assert_eq!(function.parameters().unwrap(), None);
+    function.expect_parameters(&[]).unwrap();
+}
+
+#[test]
 fn tensor_maps_stay_in_their_memory() {
     let Some(fake) = Fake::new(&[]) else { return };
     let device = Driver::open_as(&fake.names()).unwrap().device(0).unwrap();

@@ -4,6 +4,9 @@
 //! a signed 64-bit integer; if the launch says so, a pointer to the step's scratch memory, to the call's [error flag](Launch::flag) (once, if
 //! it raises it or looks at it), and to its [random state](Launch::random). A launch whose grid has an empty dimension is left out: it has
 //! nothing to do.
+//!
+//! Whether the code takes that is checked when a method is loaded, by the number and sizes of each function's parameters, with a driver that knows them
+//! (CUDA 12.4 and later).
 
 use douse_core::sym::Expr;
 use serde::{Deserialize, Serialize};
@@ -73,6 +76,14 @@ pub const TOLD_BYTES: usize = 32;
 
 /// Threads of a block of the functions that copy.
 pub const COPY_THREADS: u32 = 256;
+
+/// Parameters of [`CudaTarget::copy`], [`guarded_copy`](CudaTarget::guarded_copy), [`finish`](CudaTarget::finish),
+/// [`rearrange`](CudaTarget::rearrange) and [`set_condition`](CudaTarget::set_condition), of 8 bytes each.
+pub const COPY_PARAMETERS: usize = 3;
+pub const GUARDED_COPY_PARAMETERS: usize = 4;
+pub const FINISH_PARAMETERS: usize = 5;
+pub const REARRANGE_PARAMETERS: usize = 15;
+pub const SET_CONDITION_PARAMETERS: usize = 3;
 
 /// A function of a module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -503,6 +503,17 @@ functions! {
         })
     }
 
+    context fn cuFuncGetParamInfo(function: Handle, index: usize, offset: *mut usize, size: *mut usize) {
+        let world = world();
+        let kernel = &world.functions.get(function)?.kernel;
+        let Some((at, bytes)) = kernel.parameter(index) else {
+            return fail(INVALID_VALUE, format!("{} has no parameter {index}", kernel.name));
+        };
+        give(offset, at)?;
+        // The size may be left out.
+        if size.is_null() { Ok(()) } else { give(size, bytes) }
+    }
+
     plain fn cuTensorMapEncodeTiled(
         map: *mut TensorMap, kind: c_int, rank: c_uint, start: u64, sizes: *const u64, strides: *const u64, tile: *const c_uint,
         apart: *const c_uint, interleave: c_int, swizzle: c_int, _promotion: c_int, fill: c_int

@@ -19,7 +19,7 @@
 //!   hardware may give. (`eager` turns this off.)
 //! - Synchronisation: a barrier that not every thread reaches, a warp operation that not every lane reaches.
 //! - Handles: each is unique, so that one that was destroyed is known to be.
-//!
+//! - Parameters: a module says of each kernel how many it takes and of what sizes, and `cuFuncGetParamInfo` tells it.
 //! - With AddressSanitizer ([`sanitizer`]), accesses beside a thread's own arrays, too.
 //!
 //! # Hopper

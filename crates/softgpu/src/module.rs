@@ -182,6 +182,18 @@ impl Drop for Module {
 }
 
 impl Kernel {
+    /// Where a parameter stands among all, and its size, in bytes: each is aligned to the largest power of two that divides its size, up to 64, as a tensor
+    /// map is.
+    pub fn parameter(&self, index: usize) -> Option<(usize, usize)> {
+        let (mut at, mut found) = (0usize, None);
+        for (size, _) in self.parameters.get(..=index)? {
+            at = at.next_multiple_of(1 << size.trailing_zeros().min(6));
+            found = Some((at, *size));
+            at += size;
+        }
+        found
+    }
+
     /// Before a launch. Only while [`Module::running`] is held.
     pub fn prepare(&self, runtime: &'static Runtime, dynamic: *mut c_void, shape: Shape) {
         let vector = |[x, y, z]: [u32; 3]| Vector { x, y, z };

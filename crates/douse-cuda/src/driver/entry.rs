@@ -214,4 +214,7 @@ entry_points! {
     cuGraphExecMemcpyNodeSetParams =
         "cuGraphExecMemcpyNodeSetParams"(RawExec, RawNode, *const CopyParams, RawContext);
     cuGraphExecChildGraphNodeSetParams = "cuGraphExecChildGraphNodeSetParams"(RawExec, RawNode, RawGraph);
+
+    // Since CUDA 12.4.
+    [optional] cuFuncGetParamInfo = "cuFuncGetParamInfo"(RawFunction, usize, *mut usize, *mut usize);
 }

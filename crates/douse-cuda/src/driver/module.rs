@@ -106,7 +106,7 @@ pub struct Grid {
     pub shared: u32,
 }
 
-/// A parameter of a kernel. All are 8 bytes wide but the last three.
+/// An argument of a launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
     Place(Place),
@@ -147,6 +147,20 @@ impl Values {
 }
 
 impl Argument {
+    /// Bytes of a pointer, and of each number that programs pass.
+    pub const WORD: usize = 8;
+    /// Bytes of a tensor map.
+    pub const MAP: usize = 128;
+
+    /// The bytes of the parameter that it is for.
+    pub fn size(self) -> usize {
+        match self {
+            Argument::Place(_) | Argument::Null | Argument::I64(_) | Argument::U64(_) => Argument::WORD,
+            Argument::I32(_) | Argument::F32(_) => 4,
+            Argument::Map(_) => Argument::MAP,
+        }
+    }
+
     /// The bits, in the lowest bytes (the hosts of CUDA devices are little-endian).
     fn bits(self) -> u64 {
         match self {
@@ -191,6 +205,45 @@ impl Function {
         let status = unsafe { (device.table().cuFuncGetAttribute)(&raw mut value, attribute as c_int, self.raw) };
         device.check("cuFuncGetAttribute", status)?;
         Ok(value)
+    }
+
+    /// The bytes of each of its parameters; `None` with a driver that cannot be asked (before CUDA 12.4).
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn parameters(&self) -> Result<Option<Vec<usize>>> {
+        /// `CUDA_ERROR_INVALID_VALUE`: there is no parameter of that number.
+        const NO_MORE: c_int = 1;
+        let device = &self.module.device;
+        let Some(ask) = device.table().cuFuncGetParamInfo else { return Ok(None) };
+        let _current = device.enter()?;
+        let mut sizes = Vec::new();
+        loop {
+            let (mut offset, mut size) = (0, 0);
+            // SAFETY: the pointers are to variables; the function's module lives.
+            match unsafe { ask(self.raw, sizes.len(), &raw mut offset, &raw mut size) } {
+                NO_MORE => return Ok(Some(sizes)),
+                status => device.check("cuFuncGetParamInfo", status).map_err(|e| e.at(&self.name))?,
+            }
+            sizes.push(size);
+        }
+    }
+
+    /// Checks that it takes parameters of these sizes in bytes: a launch reads each argument as what the code declares, whatever is passed. Nothing
+    /// is checked where the driver [cannot be asked](Function::parameters).
+    ///
+    /// # Errors
+    /// `InvalidProgram` where it takes others, with both; what the driver says.
+    pub fn expect_parameters(&self, expected: &[usize]) -> Result<()> {
+        match self.parameters()? {
+            Some(found) if found != expected => {
+                let (expected, found) = (list(expected), list(&found));
+                let message =
+                    format!("code that is not the plan's: the plan passes {expected}, and the kernel takes {found}");
+                Err(Error::invalid_program(message).at(&self.name))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Allows launches with that many bytes of dynamic shared memory: beyond 48 KiB, a function has to ask.
@@ -241,5 +294,17 @@ impl Function {
             launch(self.raw, gx, gy, gz, bx, by, bz, shared, stream.raw(), pointers.as_mut_ptr(), none)
         };
         device.check("cuLaunchKernel", status).map_err(|e| e.at(&self.name))
+    }
+}
+
+/// Parameters in words: `3 parameters (8, 8, 128 bytes)`.
+fn list(sizes: &[usize]) -> String {
+    match sizes {
+        [] => "no parameters".to_owned(),
+        [size] => format!("1 parameter ({size} bytes)"),
+        _ => {
+            let each: Vec<String> = sizes.iter().map(usize::to_string).collect();
+            format!("{} parameters ({} bytes)", sizes.len(), each.join(", "))
+        }
     }
 }

@@ -41,6 +41,19 @@ impl Fake {
         fake
     }
 
+    /// Takes a function out of the driver: its file names another of the same length in its place. Before the driver is opened.
+    pub fn without(self, function: &str) -> Fake {
+        let mut bytes = std::fs::read(self.library()).unwrap();
+        let name = [&[0], function.as_bytes(), &[0]].concat();
+        let places: Vec<usize> = (0..bytes.len() - name.len()).filter(|at| bytes[*at..].starts_with(&name)).collect();
+        assert!(!places.is_empty(), "softgpu has no {function}");
+        places.iter().for_each(|at| bytes[at + 1] = b'_');
+        // Another file: the one before may be mapped.
+        std::fs::remove_file(self.library()).unwrap();
+        std::fs::write(self.library(), bytes).unwrap();
+        self
+    }
+
     fn library(&self) -> PathBuf {
         self.folder.join("libcuda.so.1")
     }

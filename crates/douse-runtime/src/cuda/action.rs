@@ -9,12 +9,16 @@ use std::sync::Arc;
 use douse_core::sym::{Cond, Expr};
 use douse_core::{DType, Error, Result, Scalar};
 use douse_cpu::executor::number;
-use douse_cuda::{Function, FunctionAttribute, Module, Overlap};
+use douse_cuda::{Argument, Function, FunctionAttribute, Module, Overlap};
 use douse_program::library::Library;
 use douse_program::plan::{Buffer, BufferId, BufferKind, Data, Plan, Predicate, Step};
-use douse_program::target::{CudaTarget, FunctionName, Launch};
+use douse_program::target::{
+    COPY_PARAMETERS, CudaTarget, FINISH_PARAMETERS, FunctionName, GUARDED_COPY_PARAMETERS, Launch,
+    REARRANGE_PARAMETERS, SET_CONDITION_PARAMETERS,
+};
 
 use super::executor::inline;
+use super::launch::parameters;
 use super::product::{LibraryProduct, Trials};
 
 /// What a call does, one after the other.
@@ -230,11 +234,14 @@ pub(super) fn actions(
         return Err(Error::invalid_program(format!("code of {code} kernels for a plan of {kernels}")));
     }
     let mut joiner = Joiner { plan, target, modules, trials, guarded_copy: None, library: 0, segments: 0 };
-    joiner.guarded_copy = target.guarded_copy.as_ref().map(|name| joiner.function(name)).transpose()?;
-    let service = [&target.copy, &target.finish, &target.rearrange].map(|name| joiner.function(name));
-    let [copy, finish, rearrange] = service;
-    let (copy, finish, rearrange) = (copy?, finish?, rearrange?);
-    let set_condition = target.set_condition.as_ref().map(|name| joiner.function(name)).transpose()?;
+    let service = |name: &FunctionName, words| joiner.function(name, &vec![Argument::WORD; words]);
+    let guarded_copy = target.guarded_copy.as_ref().map(|name| service(name, GUARDED_COPY_PARAMETERS)).transpose()?;
+    let copy = service(&target.copy, COPY_PARAMETERS)?;
+    let finish = service(&target.finish, FINISH_PARAMETERS)?;
+    let rearrange = service(&target.rearrange, REARRANGE_PARAMETERS)?;
+    let set_condition =
+        target.set_condition.as_ref().map(|name| service(name, SET_CONDITION_PARAMETERS)).transpose()?;
+    joiner.guarded_copy = guarded_copy;
     let mut region = Region::default();
     region.ops.push(Op::Upload);
     let mut all = Vec::new();
@@ -501,15 +508,18 @@ impl Joiner<'_, '_> {
         written.into_iter().any(|id| matches!(kind(id), Some(BufferKind::State { .. })))
     }
 
-    fn function(&self, name: &FunctionName) -> Result<Function> {
+    /// A function that takes parameters of these sizes.
+    fn function(&self, name: &FunctionName, parameters: &[usize]) -> Result<Function> {
         let module = self.modules.get(name.module as usize);
         let missing = || Error::invalid_program(format!("{} is in a module of no name", name.function));
-        module.ok_or_else(missing)?.function(&name.function)
+        let function = module.ok_or_else(missing)?.function(&name.function)?;
+        function.expect_parameters(parameters)?;
+        Ok(function)
     }
 
     fn launched(&self, launch: &Launch, buffers: Vec<BufferId>) -> Result<Launched> {
         let name = FunctionName { module: launch.module, function: launch.function.clone() };
-        let function = self.function(&name)?;
+        let function = self.function(&name, &parameters(launch, buffers.len()))?;
         if launch.shared > SHARED_WITHOUT_ASKING {
             function.allow_shared(launch.shared).map_err(|e| e.at(&launch.function))?;
         }

@@ -4,7 +4,7 @@ use douse_core::sym::Expr;
 use douse_core::{Error, Result};
 use douse_cuda::{Argument, Device, Grid, Place};
 use douse_program::plan::{BufferId, Plan};
-use douse_program::target::TensorMap;
+use douse_program::target::{Launch, TensorMap};
 
 use super::action::Launched;
 
@@ -22,6 +22,14 @@ pub(super) trait Operands {
     fn flag(&self) -> Result<Place>;
     /// The random state.
     fn random(&self) -> Result<Place>;
+}
+
+/// The bytes of each argument that a launch of so many buffers passes, in the order in which [`fill`] puts them.
+pub(super) fn parameters(launch: &Launch, buffers: usize) -> Vec<usize> {
+    let pointers = [launch.scratch, launch.flag || launch.guard, launch.random].map(usize::from);
+    let words = buffers + launch.symbols.len() + pointers.iter().sum::<usize>();
+    let maps = std::iter::repeat_n(Argument::MAP, launch.maps.len());
+    maps.chain(std::iter::repeat_n(Argument::WORD, words)).collect()
 }
 
 /// The grid and arguments of a launch; `None` for one without blocks.
@@ -58,6 +66,7 @@ pub(super) fn fill(launched: &Launched, operands: &mut impl Operands) -> Result<
     if launch.random {
         arguments.push(Argument::Place(operands.random()?));
     }
+    debug_assert!(arguments.iter().map(|a| a.size()).eq(parameters(launch, buffers.len())));
     Ok(Some((Grid { blocks, threads: launch.block, shared: launch.shared }, arguments)))
 }
 

@@ -98,6 +98,38 @@ fn state_goes_on_from_call_to_call_and_nothing_stays() {
 }
 
 #[test]
+fn code_that_is_not_the_plans_is_refused_when_it_is_loaded() {
+    let Some(fake) = Fake::new(&[]) else { return };
+    type Doctor = fn(&mut CudaTarget);
+    let load = |fake: &Fake, doctor: Doctor| {
+        let mut payload = counter(&["sm_90"]);
+        doctor(&mut payload.cuda[0]);
+        program(payload).load("forward", &LoadOptions::on(&device(fake)))
+    };
+    let too_many: Doctor = |target| target.kernels[0].launches[0].random = true;
+    let too_few: Doctor = |target| target.kernels[1].launches[0].symbols.clear();
+    let mixed_up: Doctor = |target| target.finish = target.copy.clone();
+    let doctored = [
+        (too_many, ["count", "passes 2 parameters (8, 8 bytes)", "takes 1 parameter (8 bytes)"]),
+        (too_few, ["add", "passes 3 parameters (8, 8, 8 bytes)", "takes 4 parameters"]),
+        (mixed_up, ["copy", "passes 5 parameters", "takes 3 parameters"]),
+    ];
+    for (doctor, told) in doctored {
+        let Err(error) = load(&fake, doctor) else { panic!("{told:?} was loaded") };
+        assert_eq!(error.code, Code::InvalidProgram, "{error}");
+        assert!(told.iter().all(|part| error.to_string().contains(part)), "{error}");
+    }
+    fake.assert_clean();
+    // A driver that cannot be asked runs what is right.
+    let old = Fake::bare().without("cuFuncGetParamInfo");
+    old.configure("capability=90");
+    let mut method = load(&old, |_| {}).unwrap();
+    assert_eq!(values(&method.run(&[x(&[1.0]).view()]).unwrap()), [2.0]);
+    load(&old, too_many).unwrap();
+    assert!(!old.calls().contains_key("cuFuncGetParamInfo"));
+}
+
+#[test]
 fn a_call_allocates_nothing_once_it_has_run() {
     let Some(fake) = Fake::new(&[]) else { return };
     let mut method = method(&fake);
