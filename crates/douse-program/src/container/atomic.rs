@@ -118,10 +118,12 @@ fn free_name<T>(target: &Path, create: impl Fn(&Path) -> io::Result<T>) -> io::R
 /// Files that have no name until they are whole.
 #[cfg(target_os = "linux")]
 mod nameless {
-    use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
-    use std::fs::File;
+    use std::ffi::CString;
+    use std::fs::{File, OpenOptions};
     use std::io;
     use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::OpenOptionsExt;
     use std::path::Path;
 
     /// Where a file without a name can be found to be given one.
@@ -130,16 +132,21 @@ mod nameless {
     /// `None` where the file system has no such files.
     pub fn create(target: &Path) -> Option<File> {
         let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         if !Path::new(FILES).exists() {
             return None;
         }
-        open(folder, flags, Mode::from_raw_mode(0o666)).ok().map(File::from)
+        OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).mode(0o666).open(folder).ok()
     }
 
     pub fn link(file: &File, path: &Path) -> io::Result<()> {
-        let file = format!("{FILES}/{}", file.as_raw_fd());
-        Ok(linkat(CWD, file, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+        let file = CString::new(format!("{FILES}/{}", file.as_raw_fd()))?;
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        // `std::fs::hard_link` would link what stands in the folder of files, which is a symbolic link, and not what it leads to.
+        // SAFETY: both are strings that end in a zero byte and outlive the call, which keeps neither.
+        let failed = unsafe {
+            libc::linkat(libc::AT_FDCWD, file.as_ptr(), libc::AT_FDCWD, path.as_ptr(), libc::AT_SYMLINK_FOLLOW)
+        };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 
