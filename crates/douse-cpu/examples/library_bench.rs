@@ -210,6 +210,15 @@ fn main() -> Result<()> {
     product("matmul 12x197x64x197", [12, 197, 64, 197], true, |x| x, work)?;
     product("matmul 4x4096x4096", [1, 4, 4096, 4096], true, |x| x, work)?;
     product("matmul bf16 197x768x3072", [1, 197, 768, 3072], true, bf16::from_f32, work)?;
+    for size in [64, 128, 256, 512, 1024, 2048] {
+        for stored in [false, true] {
+            let name = |dtype: &str| format!("matmul {dtype} {size}x{size}x{size}{}", if stored { " NK" } else { "" });
+            product(&name("f32"), [1, size, size, size], stored, |x| x, work)?;
+            product(&name("f64"), [1, size, size, size], stored, f64::from, work)?;
+        }
+    }
+    product("matmul 1024x64x1024", [1, 1024, 64, 1024], false, |x| x, work)?;
+    product("matmul f64 8x2048x2048", [1, 8, 2048, 2048], true, f64::from, work)?;
     product("matvec NK 4096x14336", [1, 1, 4096, 14336], true, |x| x, work)?;
     product("matvec KN 4096x14336", [1, 1, 4096, 14336], false, |x| x, work)?;
     product("matvec NK bf16 4096x14336", [1, 1, 4096, 14336], true, bf16::from_f32, work)?;

@@ -7,6 +7,7 @@ pub mod executor;
 mod interpret;
 pub mod library;
 pub mod memory;
+mod simd;
 pub mod strided;
 pub mod threads;
 

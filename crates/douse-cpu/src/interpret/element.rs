@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 use douse_core::pointwise::Combine;
 use douse_core::{DType, Error, Result};
-use pulp::{Simd, WithSimd};
+use fearless_simd::Simd;
 
 use super::bind::At;
 use super::combine;
@@ -11,6 +11,7 @@ use super::convert::{self, float8_functions};
 use super::lanes::{Arg, Class, Lane, Loops, Registers, Slot};
 use super::space::{Runs, Walk};
 use crate::memory::{Outside, Region};
+use crate::simd::{WithSimd, dispatch};
 
 /// Runs `$body` with `$T`, the type of an element of a dtype in memory, `$L`, that of its lanes, and the functions between them.
 macro_rules! with_element {
@@ -193,7 +194,7 @@ impl Site<'_> {
                 self.region.read(first, stride, out, f)?;
             } else {
                 let element = std::marker::PhantomData::<T>;
-                self.loops.arch.dispatch(Read { region: self.region, first, stride, out, f, element })?;
+                dispatch(self.loops.level, Read { region: self.region, first, stride, out, f, element })?;
             }
         }
         Ok(())
@@ -251,7 +252,7 @@ impl Site<'_> {
 
     fn gather<T: Pod, L: Lane>(&self, index: &[i64], out: &mut [L], f: impl Fn(T) -> L) -> Result<(), Outside> {
         let element = std::marker::PhantomData::<T>;
-        self.loops.arch.dispatch(Gather { region: self.region, index, out, f, element })
+        dispatch(self.loops.level, Gather { region: self.region, index, out, f, element })
     }
 
     /// Loads into a register. A lane whose guard is false gets 0.
@@ -298,7 +299,7 @@ impl Site<'_> {
                         } else {
                             let element = std::marker::PhantomData::<T>;
                             let write = Write { region: self.region, first, stride, values, f: to, element };
-                            self.loops.arch.dispatch(write)?;
+                            dispatch(self.loops.level, write)?;
                         }
                     }
                 }
@@ -369,7 +370,7 @@ pub(crate) fn affine(loops: &Loops, walk: &Walk, fixed: &[i64], runs: &Runs, out
         if stride == 0 {
             out.fill(first);
         } else {
-            loops.arch.dispatch(Iota { first, stride, out });
+            dispatch(loops.level, Iota { first, stride, out });
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Registers as vectors of lanes, and loops over them compiled for the processor's vector instructions.
 
 use douse_core::DType;
-use pulp::{Arch, Simd, WithSimd};
+use fearless_simd::{Level, Simd};
 
 use super::scalar::Bits;
+use crate::simd::{WithSimd, dispatch};
 
 /// Most lanes of a block.
 pub(crate) const LANES: usize = 1024;
@@ -166,7 +167,7 @@ impl Registers {
 /// compiler in code for other instructions than its own, costs as much as a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loops {
-    pub arch: Arch,
+    pub level: Level,
 }
 
 struct Map1<'a, A, R, F> {
@@ -287,14 +288,14 @@ impl<A: Copy, R: Copy, F: Fn(R, A) -> R> WithSimd for Fold<'_, A, R, F> {
 
 impl Loops {
     pub fn new() -> Loops {
-        Loops { arch: Arch::new() }
+        Loops { level: Level::new() }
     }
 
     #[inline(always)]
     pub fn map1<A: Lane, R: Lane>(&self, a: Arg<A>, out: &mut Slot<R>, n: usize, f: impl Fn(A) -> R) {
         match a {
             Arg::One(a) => out.set_one(f(a)),
-            Arg::Many(a) => self.arch.dispatch(Map1 { a, out: out.many(n), f }),
+            Arg::Many(a) => dispatch(self.level, Map1 { a, out: out.many(n), f }),
         }
     }
 
@@ -309,9 +310,9 @@ impl Loops {
     ) {
         match (a, b) {
             (Arg::One(a), Arg::One(b)) => out.set_one(f(a, b)),
-            (Arg::Many(a), Arg::One(b)) => self.arch.dispatch(Map1 { a, out: out.many(n), f: |a| f(a, b) }),
-            (Arg::One(a), Arg::Many(b)) => self.arch.dispatch(Map1 { a: b, out: out.many(n), f: |b| f(a, b) }),
-            (Arg::Many(a), Arg::Many(b)) => self.arch.dispatch(Map2 { a, b, out: out.many(n), f }),
+            (Arg::Many(a), Arg::One(b)) => dispatch(self.level, Map1 { a, out: out.many(n), f: |a| f(a, b) }),
+            (Arg::One(a), Arg::Many(b)) => dispatch(self.level, Map1 { a: b, out: out.many(n), f: |b| f(a, b) }),
+            (Arg::Many(a), Arg::Many(b)) => dispatch(self.level, Map2 { a, b, out: out.many(n), f }),
         }
     }
 
@@ -324,7 +325,7 @@ impl Loops {
             (c, a, Arg::One(b)) => self.map2(c, a, out, n, |c, a| if c != 0 { a } else { b }),
             (Arg::Many(c), Arg::Many(a), Arg::Many(b)) => {
                 let f = |c: u8, a: T, b: T| if c != 0 { a } else { b };
-                self.arch.dispatch(Map3 { a: c, b: a, c: b, out: out.many(n), f });
+                dispatch(self.level, Map3 { a: c, b: a, c: b, out: out.many(n), f });
             }
         }
     }
@@ -332,19 +333,19 @@ impl Loops {
     /// `a = f(a)` in every lane.
     #[inline(always)]
     pub fn each<T: Lane>(&self, a: &mut [T], f: impl Fn(T) -> T) {
-        self.arch.dispatch(Each { a, f });
+        dispatch(self.level, Each { a, f });
     }
 
     /// `a = f(a, b)` in every lane.
     #[inline(always)]
     pub fn join<A: Lane, B: Lane>(&self, a: &mut [A], b: &[B], f: impl Fn(A, B) -> A) {
-        self.arch.dispatch(Join { a, b, f });
+        dispatch(self.level, Join { a, b, f });
     }
 
     /// All lanes combined: in `PARTIALS` strands, which are then combined pairwise.
     #[inline(always)]
     pub fn fold<A: Lane, R: Lane>(&self, a: &[A], start: R, f: impl Fn(R, A) -> R, combine: impl Fn(R, R) -> R) -> R {
-        let mut partial = self.arch.dispatch(Fold { a, start, f });
+        let mut partial = dispatch(self.level, Fold { a, start, f });
         let mut width = PARTIALS / 2;
         while width > 0 {
             for i in 0..width {
@@ -380,7 +381,7 @@ impl Loops {
                 f(&[a], &mut value);
                 out.set_one(value[0]);
             }
-            Arg::Many(a) => self.arch.dispatch(Slices { a, out: out.many(n), f }),
+            Arg::Many(a) => dispatch(self.level, Slices { a, out: out.many(n), f }),
         }
     }
 }

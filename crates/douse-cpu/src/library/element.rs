@@ -212,7 +212,7 @@ macro_rules! reals {
             }
 
             fn gemm_function() -> GemmFunction<$t> {
-                $gemm()
+                $gemm
             }
 
             fn product(a: Matrix<'_, $t>, b: Matrix<'_, $t>, out: &mut [$t], work: &Work) -> Result<()> {
@@ -223,8 +223,8 @@ macro_rules! reals {
 }
 
 reals! {
-    f32 u32 super::simd::exp_minus_f32, dots_f32 add_sums_f32 super::product::multiply, gemm_f32::gemm::f32::get_gemm_fn;
-    f64 u64 super::simd::exp_minus_f64, dots_f64 add_sums_f64 super::product::by_crate, gemm_f64::gemm::f64::get_gemm_fn;
+    f32 u32 super::simd::exp_minus_f32, dots_f32 add_sums_f32 super::product::multiply, matrixmultiply::sgemm;
+    f64 u64 super::simd::exp_minus_f64, dots_f64 add_sums_f64 super::product::by_crate, matrixmultiply::dgemm;
 }
 
 #[inline(always)]

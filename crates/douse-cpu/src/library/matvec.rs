@@ -4,13 +4,14 @@
 //! instructions.
 
 use bytemuck::Pod;
+use fearless_simd::{Bytes, Simd, SimdBase, SimdFloat};
 use half::bf16;
-use pulp::{Simd, WithSimd};
 
 use super::element::{Float, Number};
 use super::gemm::Matrix;
 use super::simd::vectorised;
 use super::work::Work;
+use crate::simd::{WithSimd, dispatch_best};
 
 /// `out[j] = sum_k x[k] * b[k, j]`, with one of the strides of `b` being 1. Returns false where neither is, and does nothing.
 pub fn vector_matrix<T: Float>(x: &[T::Wide], b: Matrix<'_, T>, out: &mut [T::Wide], work: &Work) -> bool {
@@ -62,16 +63,22 @@ struct Sums<'a, T: Float> {
     out: &'a mut [T::Wide],
 }
 
+/// The vector of that number in a slice.
+#[inline(always)]
+fn vector<S: Simd, V: SimdBase<S>>(simd: S, from: &[V::Element], i: usize) -> V {
+    V::from_slice(simd, &from[i * V::LEN..(i + 1) * V::LEN])
+}
+
 macro_rules! kernels {
-    ($t:ident $dots:ident $sums:ident $as_simd:ident $as_mut_simd:ident $splat:ident $mul_add:ident $add:ident $reduce_sum:ident) => {
+    ($t:ident $vector:ident $dots:ident $sums:ident) => {
         /// See [`Float::dots`].
         pub fn $dots(x: &[$t], b: Matrix<'_, $t>, first: usize, out: &mut [$t]) {
-            pulp::Arch::new().dispatch(Dots { x, b, first, out });
+            dispatch_best(Dots { x, b, first, out });
         }
 
         /// See [`Float::add_sums`].
         pub fn $sums(x: &[$t], b: Matrix<'_, $t>, first: usize, out: &mut [$t]) {
-            pulp::Arch::new().dispatch(Sums { x, b, first, out });
+            dispatch_best(Sums { x, b, first, out });
         }
 
         impl WithSimd for Dots<'_, $t> {
@@ -80,30 +87,30 @@ macro_rules! kernels {
             #[inline(always)]
             fn with_simd<S: Simd>(self, simd: S) {
                 let Dots { x, b, first, out } = self;
-                let (x_vectors, x_rest) = S::$as_simd(x);
-                let (x_pairs, x_single) = x_vectors.as_chunks::<2>();
-                let count = out.len();
+                let lanes = S::$vector::LEN;
+                let (count, vectors) = (out.len(), x.len() / lanes);
                 for j in (0..count).step_by(4) {
-                    let (mut columns, mut vectors, mut pairs) = ([&[][..]; 4], [&[][..]; 4], [&[][..]; 4]);
+                    let mut columns = [&[][..]; 4];
                     for c in 0..4 {
-                        columns[c] = column(b, first + (j + c).min(count - 1));
-                        vectors[c] = S::$as_simd(columns[c]).0;
-                        pairs[c] = &vectors[c].as_chunks::<2>().0[..x_pairs.len()];
+                        columns[c] = &column(b, first + (j + c).min(count - 1))[..x.len()];
                     }
-                    let mut sums = [[simd.$splat(0.0); 2]; 4];
-                    for (i, x) in x_pairs.iter().enumerate() {
-                        for c in 0..4 {
-                            for h in 0..2 {
-                                sums[c][h] = simd.$mul_add(x[h], pairs[c][i][h], sums[c][h]);
+                    let mut sums = [[S::$vector::splat(simd, 0.0); 2]; 4];
+                    for i in 0..vectors / 2 {
+                        for h in 0..2 {
+                            let x: S::$vector = vector(simd, x, 2 * i + h);
+                            for c in 0..4 {
+                                sums[c][h] =
+                                    x.mul_add(vector::<S, S::$vector>(simd, columns[c], 2 * i + h), sums[c][h]);
                             }
                         }
                     }
                     for c in 0..4.min(count - j) {
-                        if let ([x], Some(last)) = (x_single, vectors[c].last()) {
-                            sums[c][0] = simd.$mul_add(*x, *last, sums[c][0]);
+                        if vectors % 2 == 1 {
+                            let x: S::$vector = vector(simd, x, vectors - 1);
+                            sums[c][0] = x.mul_add(vector::<S, S::$vector>(simd, columns[c], vectors - 1), sums[c][0]);
                         }
-                        let mut sum = simd.$reduce_sum(simd.$add(sums[c][0], sums[c][1]));
-                        for (x, y) in x_rest.iter().zip(&columns[c][x.len() - x_rest.len()..]) {
+                        let mut sum = (sums[c][0] + sums[c][1]).reduce_sum();
+                        for (x, y) in x[vectors * lanes..].iter().zip(&columns[c][vectors * lanes..]) {
                             sum = x.multiply_add(*y, sum);
                         }
                         out[j + c] = sum;
@@ -118,24 +125,24 @@ macro_rules! kernels {
             #[inline(always)]
             fn with_simd<S: Simd>(self, simd: S) {
                 let Sums { x, b, first, out } = self;
+                let lanes = S::$vector::LEN;
                 let width = out.len();
-                let (out_vectors, out_rest) = S::$as_mut_simd(out);
-                let tail = width - out_rest.len();
+                let (out, out_rest) = out.split_at_mut(width / lanes * lanes);
+                let tail = out.len();
                 let (fours, rest) = x.as_chunks::<4>();
                 for (i, x) in fours.iter().enumerate() {
-                    let (mut rows, mut vectors) = ([&[][..]; 4], [&[][..]; 4]);
-                    let mut factors = [simd.$splat(0.0); 4];
+                    let mut rows = [&[][..]; 4];
+                    let mut factors = [S::$vector::splat(simd, 0.0); 4];
                     for r in 0..4 {
                         rows[r] = row(b, 4 * i + r, first, width);
-                        vectors[r] = &S::$as_simd(rows[r]).0[..out_vectors.len()];
-                        factors[r] = simd.$splat(x[r]);
+                        factors[r] = S::$vector::splat(simd, x[r]);
                     }
-                    for (j, out) in out_vectors.iter_mut().enumerate() {
-                        let mut sum = *out;
+                    for (j, out) in out.chunks_exact_mut(lanes).enumerate() {
+                        let mut sum = S::$vector::from_slice(simd, out);
                         for r in 0..4 {
-                            sum = simd.$mul_add(factors[r], vectors[r][j], sum);
+                            sum = factors[r].mul_add(vector::<S, S::$vector>(simd, rows[r], j), sum);
                         }
-                        *out = sum;
+                        sum.store_slice(out);
                     }
                     for (r, x) in x.iter().enumerate() {
                         for (out, y) in out_rest.iter_mut().zip(&rows[r][tail..]) {
@@ -145,9 +152,11 @@ macro_rules! kernels {
                 }
                 for (i, x) in rest.iter().enumerate() {
                     let row = row(b, 4 * fours.len() + i, first, width);
-                    let factor = simd.$splat(*x);
-                    for (out, y) in out_vectors.iter_mut().zip(S::$as_simd(row).0) {
-                        *out = simd.$mul_add(factor, *y, *out);
+                    let factor = S::$vector::splat(simd, *x);
+                    for (j, out) in out.chunks_exact_mut(lanes).enumerate() {
+                        let sum =
+                            factor.mul_add(vector::<S, S::$vector>(simd, row, j), S::$vector::from_slice(simd, out));
+                        sum.store_slice(out);
                     }
                     for (out, y) in out_rest.iter_mut().zip(&row[tail..]) {
                         *out = x.multiply_add(*y, *out);
@@ -158,8 +167,8 @@ macro_rules! kernels {
     };
 }
 
-kernels!(f32 dots_f32 add_sums_f32 as_simd_f32s as_mut_simd_f32s splat_f32s mul_add_f32s add_f32s reduce_sum_f32s);
-kernels!(f64 dots_f64 add_sums_f64 as_simd_f64s as_mut_simd_f64s splat_f64s mul_add_f64s add_f64s reduce_sum_f64s);
+kernels!(f32 f32s dots_f32 add_sums_f32);
+kernels!(f64 f64s dots_f64 add_sums_f64);
 
 /// See [`Float::dots`], for 16-bit floats: four columns at a time are widened.
 pub fn dots_widened<T: Float<Wide = f32>>(x: &[f32], b: Matrix<'_, T>, first: usize, out: &mut [f32]) {
@@ -212,31 +221,32 @@ impl WithSimd for PairDots<'_> {
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "one index for several arrays")]
     fn with_simd<S: Simd>(self, simd: S) -> [f32; 4] {
-        let (even, even_rest) = S::as_simd_f32s(self.even);
-        let (odd, odd_rest) = S::as_simd_f32s(self.odd);
-        let odd = &odd[..even.len()];
-        let mut vectors = [&[][..]; 4];
+        let PairDots { even, odd, columns } = self;
+        let lanes = S::f32s::LEN;
+        let count = even.len();
+        let vectors = count / lanes;
+        let odd = &odd[..count];
+        let mut words = [&[][..]; 4];
         for c in 0..4 {
-            vectors[c] = &S::as_simd_u32s(self.columns[c]).0[..even.len()];
+            words[c] = &columns[c][..count];
         }
-        let (shift, upper) = (simd.splat_u32s(16), simd.splat_u32s(0xffff_0000));
-        let mut sums = [[simd.splat_f32s(0.0); 2]; 4];
-        for i in 0..even.len() {
+        let upper = S::u32s::splat(simd, 0xffff_0000);
+        let mut sums = [[S::f32s::splat(simd, 0.0); 2]; 4];
+        for i in 0..vectors {
+            let (even, odd): (S::f32s, S::f32s) = (vector(simd, even, i), vector(simd, odd, i));
             for c in 0..4 {
-                let word = vectors[c][i];
-                let low = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(word, shift));
-                let high = simd.transmute_f32s_u32s(simd.and_u32s(word, upper));
-                sums[c][0] = simd.mul_add_f32s(even[i], low, sums[c][0]);
-                sums[c][1] = simd.mul_add_f32s(odd[i], high, sums[c][1]);
+                let word: S::u32s = vector(simd, words[c], i);
+                let (low, high): (S::f32s, S::f32s) = ((word << 16).bitcast(), (word & upper).bitcast());
+                sums[c][0] = even.mul_add(low, sums[c][0]);
+                sums[c][1] = odd.mul_add(high, sums[c][1]);
             }
         }
         let mut results = [0.0; 4];
         for c in 0..4 {
-            let mut sum = simd.reduce_sum_f32s(simd.add_f32s(sums[c][0], sums[c][1]));
-            let rest = &self.columns[c][self.even.len() - even_rest.len()..];
-            for ((word, even), odd) in rest.iter().zip(even_rest).zip(odd_rest) {
-                sum = even.multiply_add(f32::from_bits(word << 16), sum);
-                sum = odd.multiply_add(f32::from_bits(word & 0xffff_0000), sum);
+            let mut sum = (sums[c][0] + sums[c][1]).reduce_sum();
+            for i in vectors * lanes..count {
+                sum = even[i].multiply_add(f32::from_bits(words[c][i] << 16), sum);
+                sum = odd[i].multiply_add(f32::from_bits(words[c][i] & 0xffff_0000), sum);
             }
             results[c] = sum;
         }
@@ -257,7 +267,7 @@ pub fn dots_bf16(x: &[f32], b: Matrix<'_, bf16>, first: usize, out: &mut [f32]) 
     for j in (0..count).step_by(4) {
         // That two columns in a row are aligned shows it for all.
         let columns = std::array::from_fn(|i| words(first + (j + i).min(count - 1)).unwrap_or_default());
-        let sums = pulp::Arch::new().dispatch(PairDots { even: &even, odd: &odd, columns });
+        let sums = dispatch_best(PairDots { even: &even, odd: &odd, columns });
         for (i, (out, sum)) in out[j..].iter_mut().zip(sums).enumerate() {
             let last = if b.rows % 2 == 1 { x[2 * pairs] * column(b, first + j + i)[2 * pairs].to_f32() } else { 0.0 };
             *out = sum + last;

@@ -11,11 +11,12 @@ use super::gemm::{Matrix, MatrixMut, gemm};
 use super::panel::{DEPTH, STEP, WIDTH, pack};
 use super::tile::{Layout, Product};
 use super::work::Work;
+use crate::simd::dispatch_best;
 
 /// Rows below which splitting them among threads costs more in packing than it gains.
 const LEAST_ROWS: usize = 64;
 
-/// Depth below which tiles are stored too often; the `gemm` crate keeps more of the result in its cache.
+/// Depth below which tiles are stored too often; the crate keeps more of the result in its cache.
 const LEAST_DEPTH: usize = 128;
 
 /// A piece of a product: some rows and columns of the result.
@@ -103,7 +104,7 @@ impl Task<'_> {
                 let width = columns.len().next_multiple_of(STEP);
                 let panel = &mut buffer[..depth.len() * width];
                 pack(self.column + columns.start..self.column + columns.end, depth.clone(), panel);
-                pulp::Arch::new().dispatch(Product {
+                dispatch_best(Product {
                     weight,
                     rows: self.rows,
                     row_stride: left.stride,
@@ -143,11 +144,10 @@ pub fn multiply(a: Matrix<'_, f32>, b: Matrix<'_, f32>, out: &mut [f32], work: &
     Ok(())
 }
 
-/// The same by the `gemm` crate, for any dtype and strides.
+/// The same by the crate of [`super::gemm`], for any dtype and strides.
 pub fn by_crate<R: Real>(a: Matrix<'_, R>, b: Matrix<'_, R>, out: &mut [R], work: &Work) -> Result<()> {
     let (m, n) = (a.rows, b.cols);
-    let parallel = work.threads() > 1;
-    work.threads.install(|| gemm(a, b, MatrixMut::rows(out, m, n, n), R::ONE, false, parallel))
+    gemm(a, b, MatrixMut::rows(out, m, n, n), R::ONE, false, work.threads)
 }
 
 #[cfg(test)]

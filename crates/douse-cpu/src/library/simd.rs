@@ -3,7 +3,10 @@
 //! The functions here take effect when inlined into code that [`vectorised`] runs, which is compiled once for each
 //! instruction set and chosen by what the machine has.
 
+use fearless_simd::Simd;
+
 use super::element::{Number, Real};
+use crate::simd::WithSimd;
 
 /// Partial sums kept side by side: two AVX-512 registers of float32.
 const LANES: usize = 32;
@@ -12,7 +15,7 @@ const LANES: usize = 32;
 /// inlined is compiled for the least of processors. (A macro, because a function could not ask that of the closure it is given.)
 macro_rules! vectorised {
     ($body:expr) => {
-        pulp::Arch::new().dispatch($crate::library::simd::Body(
+        $crate::simd::dispatch_best($crate::library::simd::Body(
             #[inline(always)]
             || $body,
         ))
@@ -23,11 +26,11 @@ macro_rules! vectorised {
 /// that is not always inlined.
 pub struct Body<F>(pub F);
 
-impl<R, F: FnMut() -> R> pulp::WithSimd for Body<F> {
+impl<R, F: FnMut() -> R> WithSimd for Body<F> {
     type Output = R;
 
     #[inline(always)]
-    fn with_simd<S: pulp::Simd>(mut self, _: S) -> R {
+    fn with_simd<S: Simd>(mut self, _: S) -> R {
         (self.0)()
     }
 }

@@ -1,9 +1,10 @@
 //! The inner product of float32 matrix products and convolutions: rows of weights times a panel ([`super::panel`]).
 
-use pulp::{Simd, WithSimd};
+use fearless_simd::{Level, Simd, SimdBase, SimdFloat};
 use std::ops::Range;
 
 use super::panel::WIDTH;
+use crate::simd::WithSimd;
 
 /// Which elements of the result lie next to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,20 +41,31 @@ const ROWS: usize = 8;
 /// Rows computed together where there are 16.
 const FEW_ROWS: usize = 4;
 
+/// Whether there are 32 vector registers: AVX-512 and Neon have them.
+#[inline(always)]
+fn has_many_registers(level: Level) -> bool {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512(_) => true,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon(_) => true,
+        _ => false,
+    }
+}
+
 impl WithSimd for Product<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        if S::REGISTER_COUNT >= 32 { self.run::<S, ROWS>(simd) } else { self.run::<S, FEW_ROWS>(simd) }
+        if has_many_registers(simd.level()) { self.run::<S, ROWS>(simd) } else { self.run::<S, FEW_ROWS>(simd) }
     }
 }
 
 impl Product<'_, '_> {
     #[inline(always)]
     fn run<S: Simd, const R: usize>(mut self, simd: S) {
-        let (panel, _) = S::as_simd_f32s(self.panel);
-        let vectors = self.width / S::F32_LANES;
+        let vectors = self.width / S::f32s::LEN;
         let mut sums = [0.0; ROWS * WIDTH];
         for first in (0..self.rows).step_by(R) {
             // Past the last row that one is computed again, and left out when stored.
@@ -62,13 +74,13 @@ impl Product<'_, '_> {
                 let start = (first + r).min(self.rows - 1) * self.row_stride;
                 *row = &self.weight[start + self.depth.start..start + self.depth.end];
             }
-            let (to, _) = S::as_mut_simd_f32s(&mut sums[..R * self.width]);
+            let to = &mut sums[..R * self.width];
             if vectors.is_multiple_of(3) {
-                tile::<S, R, 3>(simd, &weights, panel, vectors / 3, to);
+                tile::<S, R, 3>(simd, &weights, self.panel, self.width, to);
             } else if vectors.is_multiple_of(2) {
-                tile::<S, R, 2>(simd, &weights, panel, vectors / 2, to);
+                tile::<S, R, 2>(simd, &weights, self.panel, self.width, to);
             } else {
-                tile::<S, R, 1>(simd, &weights, panel, vectors, to);
+                tile::<S, R, 1>(simd, &weights, self.panel, self.width, to);
             }
             self.store(first, R.min(self.rows - first), &sums);
         }
@@ -111,7 +123,7 @@ impl Product<'_, '_> {
 /// Elements of a row that are looked up together.
 const BLOCK: usize = 8;
 
-/// `to[r] = sum_k weights[r][k] * panel[k]`, where a row of the panel has `groups` times V vectors. Rows have the same length.
+/// `to[r] = sum_k weights[r][k] * panel[k]`, where a row of the panel has `width` elements, a multiple of V vectors. Rows have the same length.
 ///
 /// Plain loops over arrays: what is not marked to be inlined always, as `array::map` is not, is compiled without vector instructions.
 #[inline(always)]
@@ -119,16 +131,17 @@ const BLOCK: usize = 8;
 fn tile<S: Simd, const R: usize, const V: usize>(
     simd: S,
     weights: &[&[f32]; R],
-    panel: &[S::f32s],
-    groups: usize,
-    to: &mut [S::f32s],
+    panel: &[f32],
+    width: usize,
+    to: &mut [f32],
 ) {
-    let depth = weights[0].len();
-    let (panel, _) = panel.as_chunks::<V>();
-    let (to, _) = to.as_chunks_mut::<V>();
-    for group in 0..groups {
-        let mut sums = [[simd.splat_f32s(0.0); V]; R];
-        for block in 0..depth / BLOCK {
+    let lanes = S::f32s::LEN;
+    for column in (0..width).step_by(V * lanes) {
+        let columns = column..column + V * lanes;
+        let mut sums = [[S::f32s::splat(simd, 0.0); V]; R];
+        let blocks = panel.chunks_exact(BLOCK * width);
+        let rest = blocks.remainder();
+        for (block, panel) in blocks.enumerate() {
             let mut parts = [&[0.0; BLOCK]; R];
             for r in 0..R {
                 if let Some(part) = weights[r].as_chunks::<BLOCK>().0.get(block) {
@@ -136,26 +149,34 @@ fn tile<S: Simd, const R: usize, const V: usize>(
                 }
             }
             for k in 0..BLOCK {
-                let Some(row) = panel.get((block * BLOCK + k) * groups + group) else { break };
+                let row = &panel[k * width..(k + 1) * width][columns.clone()];
                 for r in 0..R {
-                    let weight = simd.splat_f32s(parts[r][k]);
+                    let weight = S::f32s::splat(simd, parts[r][k]);
                     for v in 0..V {
-                        sums[r][v] = simd.mul_add_f32s(weight, row[v], sums[r][v]);
+                        let vector = S::f32s::from_slice(simd, &row[v * lanes..(v + 1) * lanes]);
+                        sums[r][v] = weight.mul_add(vector, sums[r][v]);
                     }
                 }
             }
         }
-        for k in depth / BLOCK * BLOCK..depth {
-            let Some(row) = panel.get(k * groups + group) else { break };
+        let mut lasts = [&[][..]; R];
+        for r in 0..R {
+            lasts[r] = weights[r].as_chunks::<BLOCK>().1;
+        }
+        for (k, row) in rest.chunks_exact(width).enumerate() {
+            let row = &row[columns.clone()];
             for r in 0..R {
-                let weight = simd.splat_f32s(weights[r][k]);
+                let weight = S::f32s::splat(simd, lasts[r][k]);
                 for v in 0..V {
-                    sums[r][v] = simd.mul_add_f32s(weight, row[v], sums[r][v]);
+                    let vector = S::f32s::from_slice(simd, &row[v * lanes..(v + 1) * lanes]);
+                    sums[r][v] = weight.mul_add(vector, sums[r][v]);
                 }
             }
         }
         for r in 0..R {
-            to[r * groups + group] = sums[r];
+            for v in 0..V {
+                sums[r][v].store_slice(&mut to[r * width + column + v * lanes..][..lanes]);
+            }
         }
     }
 }

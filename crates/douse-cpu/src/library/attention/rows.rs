@@ -11,6 +11,7 @@ use super::super::gemm::{Matrix, MatrixMut, gemm};
 use super::super::scratch::Buffer;
 use super::super::simd::{max, scale, vectorised};
 use super::super::work::Work;
+use crate::threads::Threads;
 
 /// Keys in a block.
 pub const KEYS: usize = 256;
@@ -323,7 +324,7 @@ fn score_block<R: Real>(query: &[R], key: Matrix<'_, R>, count: usize, by: R, sc
     }
     let query = Matrix::rows(query, count, key.cols, key.cols);
     let width = key.rows;
-    gemm(query, key.transposed(), MatrixMut::rows(scores, count, width, width), by, false, false)
+    gemm(query, key.transposed(), MatrixMut::rows(scores, count, width, width), by, false, &Threads::one())
 }
 
 fn add_block<R: Real>(weights: &[R], value: Matrix<'_, R>, count: usize, out: &mut [R]) -> Result<()> {
@@ -333,5 +334,5 @@ fn add_block<R: Real>(weights: &[R], value: Matrix<'_, R>, count: usize, out: &m
     }
     let weights = Matrix::rows(weights, count, value.rows, value.rows);
     let size = value.cols;
-    gemm(weights, value, MatrixMut::rows(out, count, size, size), R::ONE, true, false)
+    gemm(weights, value, MatrixMut::rows(out, count, size, size), R::ONE, true, &Threads::one())
 }

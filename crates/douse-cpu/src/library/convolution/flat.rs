@@ -3,10 +3,11 @@
 //! With zeros around the input no element of the kernel ever falls outside, so that a line of the output is a sum of whole vectors,
 //! at any offset; a step of more than one along the line picks from a line computed at every position.
 
-use pulp::{Simd, WithSimd};
+use fearless_simd::{Simd, SimdBase, SimdFloat};
 
 use super::super::work::Work;
 use super::geometry::Geometry;
+use crate::simd::{WithSimd, dispatch_best};
 
 /// Output channels computed together.
 const ROWS: usize = 4;
@@ -123,7 +124,7 @@ pub fn convolve(g: &Geometry, input: &[f32], weight: &[f32], bias: Option<&[f32]
             for (c, to) in copy.chunks_exact_mut(padded_plane).take(g.in_channels).enumerate() {
                 padded.fill(g, &input[(job * g.in_channels + c) * in_plane..][..in_plane], to);
             }
-            pulp::Arch::new().dispatch(Lines {
+            dispatch_best(Lines {
                 pieces: &pieces,
                 step: g.stride[2],
                 plane,
@@ -190,7 +191,7 @@ impl Lines<'_> {
                 *input = pieces[p.min(pieces.len() - 1)].input;
             }
             let mut sums = [[[0.0; PIECE]; PIECES]; R];
-            for lane in (0..PIECE).step_by(S::F32_LANES) {
+            for lane in (0..PIECE).step_by(S::f32s::LEN) {
                 self.sums(simd, &inputs, lane, &weights, &start, &mut sums);
             }
             for (sums, out) in sums.iter().zip(out.chunks_exact_mut(self.plane)) {
@@ -222,32 +223,28 @@ impl Lines<'_> {
     ) {
         // Plain loops over arrays: what is not marked to be inlined always, as `array::map` is not, is compiled without vector
         // instructions.
-        let mut vectors = [[simd.splat_f32s(0.0); PIECES]; R];
+        let mut vectors = [[S::f32s::splat(simd, 0.0); PIECES]; R];
         for r in 0..R {
-            vectors[r] = [simd.splat_f32s(start[r]); PIECES];
+            vectors[r] = [S::f32s::splat(simd, start[r]); PIECES];
         }
         for c in 0..self.channels {
             for (tap, at) in self.taps.iter().enumerate() {
                 let at = c * self.padded_plane + at + lane;
-                let mut from = [simd.splat_f32s(0.0); PIECES];
+                let mut from = [S::f32s::splat(simd, 0.0); PIECES];
                 for p in 0..PIECES {
-                    if let [vector, ..] = S::as_simd_f32s(&self.input[at + inputs[p]..]).0 {
-                        from[p] = *vector;
-                    }
+                    from[p] = S::f32s::from_slice(simd, &self.input[at + inputs[p]..][..S::f32s::LEN]);
                 }
                 for r in 0..R {
-                    let weight = simd.splat_f32s(weights[r][c * self.taps.len() + tap]);
+                    let weight = S::f32s::splat(simd, weights[r][c * self.taps.len() + tap]);
                     for p in 0..PIECES {
-                        vectors[r][p] = simd.mul_add_f32s(weight, from[p], vectors[r][p]);
+                        vectors[r][p] = weight.mul_add(from[p], vectors[r][p]);
                     }
                 }
             }
         }
         for r in 0..R {
             for p in 0..PIECES {
-                if let [to, ..] = S::as_mut_simd_f32s(&mut sums[r][p][lane..]).0 {
-                    *to = vectors[r][p];
-                }
+                vectors[r][p].store_slice(&mut sums[r][p][lane..lane + S::f32s::LEN]);
             }
         }
     }

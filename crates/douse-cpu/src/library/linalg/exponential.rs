@@ -4,6 +4,7 @@ use douse_core::Result;
 
 use super::super::gemm::{Matrix, MatrixMut, gemm};
 use super::lu::Lu;
+use crate::threads::Threads;
 
 /// Numerator's coefficients of the Padé approximant of degree 13, relative to the last one.
 const PADE: [f64; 14] = [
@@ -63,6 +64,13 @@ pub fn exponential(n: usize, a: &[f64]) -> Result<Vec<f64>> {
 /// The product of two square matrices.
 fn product(n: usize, a: &[f64], b: &[f64]) -> Result<Vec<f64>> {
     let mut out = vec![0.0; n * n];
-    gemm(Matrix::rows(a, n, n, n), Matrix::rows(b, n, n, n), MatrixMut::rows(&mut out, n, n, n), 1.0, false, false)?;
+    gemm(
+        Matrix::rows(a, n, n, n),
+        Matrix::rows(b, n, n, n),
+        MatrixMut::rows(&mut out, n, n, n),
+        1.0,
+        false,
+        &Threads::one(),
+    )?;
     Ok(out)
 }
