@@ -456,6 +456,28 @@ def grouped_channels():
     return GroupedChannels(), [(image, other, torch.randn(2, 64, 7).half(), torch.randn(1, 5, 3, 18))]
 
 
+class TwoCameras(nn.Module):
+    """One network over two images, their features as tokens: taken apart into a list, as policies do, and put together with others."""
+
+    def __init__(self):
+        super().__init__()
+        self.eyes = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 1))
+        self.state, self.mix = nn.Linear(5, 16), nn.Linear(16, 16)
+
+    def forward(self, state, left, right):
+        tokens = [self.state(state)]
+        for image in (left, right):
+            tokens.extend(list(self.eyes(image).flatten(2).permute(2, 0, 1)))
+        tokens = torch.stack(tokens)
+        turned = torch.cat([tokens[3:], tokens[:3]])
+        return self.mix(tokens), turned, torch.stack(list(tokens.flip(0)[:4]), -1)
+
+
+@case()
+def two_cameras():
+    return TwoCameras(), [(torch.randn(2, 5), torch.randn(2, 3, 18, 14), torch.randn(2, 3, 18, 14))]
+
+
 class KeyValueCache(nn.Module):
     def __init__(self):
         super().__init__()
