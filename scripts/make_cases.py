@@ -456,6 +456,21 @@ def grouped_channels():
     return GroupedChannels(), [(image, other, torch.randn(2, 64, 7).half(), torch.randn(1, 5, 3, 18))]
 
 
+@case()
+def few_positions():
+    """Convolutions that read their filters for few results: of windows that overlap, of whole images, by points, and with what follows."""
+
+    def forward(signal, image, squeezed):
+        filters = spread(160 * 256 * 5).reshape(256, 160, 5) * signal.mean()
+        dilated = F.conv1d(signal, filters, signal[0, :8].repeat(1, 2)[:, 0].repeat(32)[:256], padding=2, stride=2)
+        half = F.conv2d(image.half(), filters.half().reshape(256, 50, 4, 4), stride=4)
+        whole = F.gelu(F.conv2d(squeezed, filters[:48, :, :1, None]))
+        last = F.conv2d(squeezed.bfloat16().to(memory_format=torch.channels_last), filters[:64, :80, :2].reshape(64, 160, 1, 1).bfloat16())
+        return dilated[:, ::7], half[:, ::5], whole, last
+
+    return forward, [(torch.randn(1, 160, 7), torch.randn(1, 50, 4, 8), torch.randn(2, 160, 1, 1))]
+
+
 class TwoCameras(nn.Module):
     """One network over two images, their features as tokens: taken apart into a list, as policies do, and put together with others."""
 
