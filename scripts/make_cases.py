@@ -471,6 +471,23 @@ def few_positions():
     return forward, [(torch.randn(1, 160, 7), torch.randn(1, 50, 4, 8), torch.randn(2, 160, 1, 1))]
 
 
+class Upsampled(nn.Module):
+    """Transposed convolutions whose filters are constants: of few positions and of many, from channels in their place and last."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.up, self.small = nn.ConvTranspose1d(6, 48, 4, 2, 1), nn.ConvTranspose2d(6, 9, 3, 2, 1, 1), nn.ConvTranspose2d(8, 8, 2, 2).half()
+
+    def forward(self, signal, image):
+        half = self.small(F.pad(image.half(), (0, 0, 0, 0, 0, 2)).to(memory_format=torch.channels_last))
+        return self.wide(signal), self.up(image), half
+
+
+@case()
+def upsampled():
+    return Upsampled(), [(torch.randn(2, 6, 3), torch.randn(2, 6, 5, 4))]
+
+
 class TwoCameras(nn.Module):
     """One network over two images, their features as tokens: taken apart into a list, as policies do, and put together with others."""
 

@@ -119,7 +119,7 @@ fn pointwise(
         || stride.iter().any(|step| *step != 1)
         || !padding.iter().all(|size| size.is_int(0))
         || !shape.channels_last
-        || !dense(weight, true)
+        || !dense(convolution, shape)
     {
         return None;
     }
@@ -229,8 +229,8 @@ pub(super) fn filters(
 ) -> Result<String> {
     let (weight, from) = (&convolution.weight, source.weight);
     let rows = writer.size(&shape.group_out);
-    if !convolution.transposed && dense(weight, shape.channels_last) {
-        let row_stride = weight.strides.first().cloned().unwrap_or_else(|| Expr::int(0));
+    if dense(convolution, shape) {
+        let row_stride = row_stride(convolution).cloned().unwrap_or_else(|| Expr::int(0));
         let side = Side { rows: &shape.group_out, depth, row_stride: &row_stride, depth_stride: &Expr::int(1) };
         let start =
             format!("{from} + ({} + rest * {rows} * {})", writer.size(&weight.offset), writer.size(&row_stride));
@@ -252,10 +252,21 @@ pub(super) fn filters(
     ))
 }
 
-/// Whether all dimensions but the first are dense, in row-major order or with the channels last.
-pub(super) fn dense(view: &View, channels_last: bool) -> bool {
-    let mut dims: Vec<(&Expr, &Expr)> = view.sizes.iter().zip(&view.strides).skip(1).collect();
-    if channels_last && !dims.is_empty() {
+/// How far the filters of output channels lie apart.
+pub(super) fn row_stride(convolution: &Convolution) -> Option<&Expr> {
+    convolution.weight.strides.get(usize::from(convolution.transposed))
+}
+
+/// Whether an output channel's filter lies as its taps are counted. (Those of a transposed convolution in groups are never taken for it.)
+pub(super) fn dense(convolution: &Convolution, shape: &Shape) -> bool {
+    let Convolution { weight, groups, transposed, .. } = convolution;
+    if *transposed && *groups != 1 {
+        return false;
+    }
+    let rows = usize::from(*transposed);
+    let all = weight.sizes.iter().zip(&weight.strides).enumerate();
+    let mut dims: Vec<(&Expr, &Expr)> = all.filter(|(d, _)| *d != rows).map(|(_, dim)| dim).collect();
+    if shape.channels_last && !dims.is_empty() {
         dims.rotate_left(1);
     }
     let mut expected = Expr::int(1);

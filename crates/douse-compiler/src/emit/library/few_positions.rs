@@ -6,7 +6,7 @@ use douse_core::{Error, Result};
 use douse_program::library::{Convolution, View};
 use douse_program::target::{LibraryLaunch, LibraryLaunches};
 
-use super::convolution::{Shape, Source, dense, filters, put};
+use super::convolution::{Shape, Source, dense, filters, put, row_stride};
 use super::function::{Argument, Draft, Writer};
 use super::product::{Product, Side, TEMPLATES};
 use super::put::Epilogue;
@@ -23,17 +23,16 @@ const ALIGNMENT: i64 = 256;
 
 /// Whether a convolution is better off so.
 pub(super) fn are_few(writer: &Writer, convolution: &Convolution) -> Result<bool> {
-    let Convolution { input, weight, groups, transposed, .. } = convolution;
+    let Convolution { input, weight, groups, .. } = convolution;
     let (dtype, shape) = (writer.dtype(weight)?, Shape::of(writer, convolution)?);
-    let plain =
-        *groups == 1 && !transposed && dtype.is_float() && dtype.size() > 1 && dense(weight, shape.channels_last);
+    let plain = *groups == 1 && dtype.is_float() && dtype.size() > 1 && dense(convolution, &shape);
     let positions = shape.positions();
     if !plain || !positions.as_int().is_some_and(|count| (1..=thin::THIN).contains(&count)) {
         return Ok(false);
     }
     let depth = shape.depth(weight);
     let (none, unit) = (Expr::int(0), Expr::int(1));
-    let row_stride = weight.strides.first().unwrap_or(&none);
+    let row_stride = row_stride(convolution).unwrap_or(&none);
     let filters = Side { rows: &shape.group_out, depth: &depth, row_stride, depth_stride: &unit };
     let bytes = (&(&depth * &shape.group_out) * dtype.size() as i64).as_int();
     let large = bytes.is_some_and(|bytes| bytes >= LEAST_BYTES);
@@ -44,7 +43,8 @@ pub(super) fn are_few(writer: &Writer, convolution: &Convolution) -> Result<bool
 fn is_whole(convolution: &Convolution, shape: &Shape) -> bool {
     let one = |sizes: &[Expr]| sizes.iter().all(|size| size.is_int(1));
     let points = |view: &View| one(view.sizes.get(2..).unwrap_or_default());
-    points(&convolution.weight)
+    !convolution.transposed
+        && points(&convolution.weight)
         && points(&convolution.input)
         && one(shape.spatial)
         && convolution.padding.iter().all(|size| size.is_int(0))
