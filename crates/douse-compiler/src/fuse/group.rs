@@ -121,9 +121,8 @@ impl Group {
         let all_fit = |fits: &dyn Fn(&Member, &Expr) -> bool| {
             fits(member, &inner) && self.members.iter().zip(&own).all(|(m, own)| fits(m, own))
         };
-        let fits = many
-            || all_fit(&|_, inner| small(inner))
-            || !dropped && all_fit(&|m, inner| reduces(m) || inner.is_int(1));
+        let fits =
+            many || all_fit(&|_, inner| small(inner)) || !dropped && all_fit(&|m, inner| reduces(m) || inner.is_int(1));
         fits.then_some(Fit { keep, map })
     }
 

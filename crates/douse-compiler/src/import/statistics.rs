@@ -47,6 +47,8 @@ pub fn moments(imp: &mut Importer, x: Value, dims: &[usize]) -> Result<Moments> 
     let rest = imp.b.binary(Binary::Mul, rest, rest)?;
     let rest = imp.b.binary(Binary::Div, rest, n)?;
     let squares = imp.b.binary(Binary::Sub, squares, rest)?;
+    // Of equal numbers, both are their mean's rounding alone, and may differ either way.
+    let squares = imp.b.binary_scalar(Binary::Maximum, squares, Scalar::Int(0))?;
     Ok(Moments { mean, squares })
 }
 
