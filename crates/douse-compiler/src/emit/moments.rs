@@ -1,20 +1,19 @@
 //! Sums of squares about a mean, found in the pass over the data that finds the mean.
 //!
 //! A variance is two stages over one inner space: the first sums x; the second sums (x - m)^2, and perhaps x - m, where m is the same at all points,
-//! since it comes from the first sum. Where a row does not stay in registers, the second stage would read it from memory again. But what the second stage
-//! sums follows from three numbers that the first can find: how many x there are, and what x - p and (x - p)^2 add up to for some p, the *pivot*
-//! (`cuda/moments.cuh` has the algebra). So the first stage accumulates these beside its sum, and the second becomes a few operations of an outer point.
+//! since it comes from the first sum. Where a row does not stay in registers, the second stage would read it from memory again. But what it sums follows from
+//! three numbers that the first can find: how many x there are, and what x - p and (x - p)^2 add up to for some p, the *pivot* (`cuda/moments.cuh` has the
+//! algebra). So the first stage accumulates these beside its sum, and the second becomes a few operations of an outer point.
 //!
-//! In exact arithmetic any pivot serves. In floats what is subtracted in the end should be small: no pivot of 0, which is the mean of squares less the
-//! square of the mean. Each lane takes its values in *segments*: the first value is the pivot of the first segment, a round of loads long, and each later segment's is the mean of
-//! all values before it, which are half as many as with it, or more; the sums are moved to each new pivot. With p the mean of n of N values, N (p - mean)^2
-//! is at most N / n times the sum of squares about the mean, whatever the values are (Cauchy and Schwarz), so that no more than a bit or two is ever lost,
-//! and with an offset of a million deviations stay exact. Lanes and parts of a split row are joined about the mean of both (Chan, Golub, LeVeque), in the
-//! one order in which sums are. A segment has at most as many values as are added up plainly elsewhere, so nothing is lost to their number either, and
-//! within it is a plain loop, so that several loads are under way.
+//! In exact arithmetic any pivot serves. In floats, what is subtracted in the end should be small: a pivot of 0 would be the mean of squares less the square
+//! of the mean. A lane takes its values in *segments*. The pivot of the first, a round of loads, is the mean of the first vector; that of each later one is the
+//! mean of all values before it, which are at least a third of what there is with it; the sums are moved to each new pivot. With p the mean of n
+//! of N values, N (p - mean)^2 is at most N / n times the sum of squares about the mean, whatever the values are (Cauchy and Schwarz): what is subtracted is
+//! at most a few times what is left, and with an offset of a million nothing at all is lost. Lanes, and the parts of a row that blocks share, are joined about
+//! the mean of both (Chan, Golub, LeVeque), in the one order in which sums are. A segment has no more values than are added up plainly elsewhere.
 //!
 //! The kernel stays as it is, in two stages: the CPU, whose caches hold what it reads twice, runs these, and so do GPUs where a row is in registers.
-//! The sum itself is not touched: means keep their bits. Numbers that are infinite or not numbers give what the two stages give.
+//! The sum itself is not touched: means keep their bits. Numbers that are infinite or no numbers give what the two stages give.
 
 use douse_core::pointwise::{Binary, Combine};
 use douse_core::sym::{Expr, Ranges, Symbol};
@@ -269,5 +268,85 @@ impl Writer<'_> {
         }
         self.out.line("}");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use douse_core::Scalar;
+    use douse_program::kernel::Param;
+
+    const ROW: i64 = 100;
+
+    /// Rows of a0: their sum into l0, and the sum of (x - l0 / 100)^2 into l1, changed by `change`.
+    fn found(change: impl Fn(&mut Kernel)) -> Moments {
+        let inst = |op: Op| Inst { op, dtype: DType::F32 };
+        let index = &(&Expr::loop_var(0) * &Expr::int(ROW)) + &Expr::loop_var(1);
+        let load = || inst(Op::Load { param: 0, index: index.clone(), guard: None });
+        let sum = |value: Reg, local: u32| Effect::Reduce { op: Combine::Sum, value, local };
+        let stage = |body: Vec<Inst>, effects| Stage { inner: vec![Expr::int(ROW)], body, effects };
+        let second = vec![
+            inst(Op::Local(0)),
+            inst(Op::Const(Scalar::Float(ROW as f64))),
+            inst(Op::Binary(Binary::Div, 0, 1)),
+            load(),
+            inst(Op::Binary(Binary::Sub, 3, 2)),
+            inst(Op::Binary(Binary::Mul, 4, 4)),
+        ];
+        let mut kernel = Kernel {
+            name: "var".to_owned(),
+            params: vec![Param { dtype: DType::F32, access: Access::Read }; 2],
+            outer: vec![Expr::int(8)],
+            stages: vec![stage(vec![load()], vec![sum(0, 0)]), stage(second, vec![sum(5, 1)])],
+            locals: vec![DType::F32; 3],
+            ordered: false,
+            comment: vec![],
+        };
+        change(&mut kernel);
+        Moments::of(&kernel)
+    }
+
+    fn store(kernel: &mut Kernel, stage: usize, value: Reg) {
+        let index = &(&Expr::loop_var(0) * &Expr::int(ROW)) + &Expr::loop_var(1);
+        kernel.params[1].access = Access::Update;
+        kernel.stages[stage].effects.push(Effect::Store { param: 1, index, value, guard: None });
+    }
+
+    #[test]
+    fn squares_about_what_is_the_same_all_along_a_row_follow_from_its_moments() {
+        assert_eq!(found(|_| ()).beside(0), [(0, DType::F32, 1)]);
+        // Deviations beside them, and about another number than the mean.
+        let both = found(|kernel| {
+            kernel.stages[1].effects.push(Effect::Reduce { op: Combine::Sum, value: 4, local: 2 });
+            kernel.stages[1].body[2].op = Op::Const(Scalar::Float(3.0));
+        });
+        assert!(both.replace(1) && both.stages[0].deviations.len() == 2);
+        // Of what the first stage makes and the second loads again.
+        let made = found(|kernel| {
+            kernel.stages[0].body.push(Inst { op: Op::Unary(douse_core::pointwise::Unary::Abs, 0), dtype: DType::F32 });
+            kernel.stages[0].effects[0] = Effect::Reduce { op: Combine::Sum, value: 1, local: 0 };
+            store(kernel, 0, 1);
+            if let Op::Load { param, .. } = &mut kernel.stages[1].body[3].op {
+                *param = 1;
+            }
+        });
+        assert!(made.replace(1));
+    }
+
+    #[test]
+    fn other_stages_keep_their_loops() {
+        let kept = |change: &dyn Fn(&mut Kernel)| found(change).is_empty();
+        // It stores; its row is another; what is subtracted changes along it; it sums other numbers, or not in full.
+        assert!(kept(&|kernel| store(kernel, 1, 4)));
+        assert!(kept(&|kernel| kernel.stages[1].inner = vec![Expr::int(ROW - 1)]));
+        assert!(kept(&|kernel| kernel.stages[1].body[0].op = Op::Index(Expr::loop_var(1))));
+        assert!(kept(&|kernel| kernel.stages[1].body[4].op = Op::Binary(Binary::Add, 3, 2)));
+        assert!(kept(&|kernel| kernel.stages[1].body[5].op = Op::Binary(Binary::Mul, 4, 3)));
+        assert!(kept(&|kernel| kernel.stages[0].effects[0] = Effect::Reduce { op: Combine::Max, value: 0, local: 0 }));
+        assert!(kept(&|kernel| kernel.stages[1].body.iter_mut().for_each(|inst| inst.dtype = DType::F16)));
+        // Deviations alone; and what is loaded may have changed in between.
+        assert!(kept(&|kernel| kernel.stages[1].effects[0] = Effect::Reduce { op: Combine::Sum, value: 4, local: 1 }));
+        assert!(kept(&|kernel| kernel.params[0].access = Access::Update));
     }
 }
