@@ -9,8 +9,9 @@
 //! of the mean. A lane takes its values in *segments*. The pivot of the first, a round of loads, is the mean of the first vector; that of each later one is the
 //! mean of all values before it, which are at least a third of what there is with it; the sums are moved to each new pivot. With p the mean of n
 //! of N values, N (p - mean)^2 is at most N / n times the sum of squares about the mean, whatever the values are (Cauchy and Schwarz): what is subtracted is
-//! at most a few times what is left, and with an offset of a million nothing at all is lost. Lanes, and the parts of a row that blocks share, are joined about
-//! the mean of both (Chan, Golub, LeVeque), in the one order in which sums are. A segment has no more values than are added up plainly elsewhere.
+//! at most a few times what is left, and with an offset of a million nothing at all is lost. Lanes are added up about the mean of all, and the parts of a row
+//! that blocks share about the mean of both (Chan, Golub, LeVeque), in the one order in which sums are. A segment has no more values than are added up
+//! plainly elsewhere.
 //!
 //! The kernel stays as it is, in two stages: the CPU, whose caches hold what it reads twice, runs these, and so do GPUs where a row is in registers.
 //! The sum itself is not touched: means keep their bits. Numbers that are infinite or no numbers give what the two stages give.
@@ -209,7 +210,7 @@ impl Writer<'_> {
     /// Joins the moments of all lanes.
     pub fn join_moments(&mut self, beside: &[(u32, DType, u32)]) {
         for (sum, ..) in beside {
-            self.out.line(format!("moments{sum} = Across<Moments{sum}, Lanes>::reduce<{sum}>(moments{sum});"));
+            self.out.line(format!("moments{sum} = Moments{sum}::across<Lanes, {sum}>(moments{sum});"));
         }
     }
 

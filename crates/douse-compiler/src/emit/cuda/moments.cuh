@@ -60,6 +60,25 @@ template <class T> struct Moments {
     a.sum += b.sum;
     a.squares += b.squares;
   }
+  // What lanes need to know of each other before, and after.
+  struct Total {
+    struct Accumulator { int64 count; T total; };
+    static DEVICE Accumulator neutral() { return Accumulator{0, (T)0}; }
+    static DEVICE void join(Accumulator &a, Accumulator b) { a.count += b.count; a.total += b.total; }
+  };
+  struct Sums {
+    struct Accumulator { T sum, squares; };
+    static DEVICE Accumulator neutral() { return Accumulator{(T)0, (T)0}; }
+    static DEVICE void join(Accumulator &a, Accumulator b) { a.sum += b.sum; a.squares += b.squares; }
+  };
+  // Those of all lanes, about a pivot that is their mean, roughly: what rounding takes from it stays in the sums.
+  template <class Lanes, int SITE> static DEVICE Accumulator across(Accumulator a) {
+    const T own = multiply_add((T)a.count, a.pivot, a.sum);
+    const typename Total::Accumulator all = Across<Total, Lanes>::template reduce<SITE>(typename Total::Accumulator{a.count, own});
+    move(a, all.count > 0 ? all.total / (T)all.count : (T)0);
+    const typename Sums::Accumulator sums = Across<Sums, Lanes>::template reduce<SITE>(typename Sums::Accumulator{a.sum, a.squares});
+    return Accumulator{all.count, a.pivot, sums.sum, sums.squares};
+  }
   // The sums about m. Of numbers so large that squares are infinite, the deviations are not known; of what is no number, nothing is.
   static DEVICE T deviations(const Accumulator &a, T m) {
     return isfinite(a.sum) ? (T)fma((double)a.count, (double)a.pivot - m, (double)a.sum) : m - m;
