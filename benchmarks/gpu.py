@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py [--douse target/release/douse] [--resident] [--kernels] [--no-calls] [--tf32] [--products cublaslt] [NAME ...]     # needs torch and torchvision with CUDA
 
-For each workload of workloads.py: exports it, checks that Douse's answer is PyTorch's, with and without CUDA graphs, then prints the median milliseconds of
+For each workload of workloads.py, or policies.py (those need lerobot): exports it, checks that Douse's answer is PyTorch's, with and without CUDA graphs, then prints the median milliseconds of
 a call: PyTorch's eagerly and replayed from a graph, Douse's likewise, and how long the host works on Douse's. All include the copies of inputs to the
 device and of outputs to the host; --resident adds a line without them: inputs are on the device, outputs stay there, and a call ends when the device is done. With
 --kernels also the time that one call's kernels take on the device, for both (Nsight Compute's `gpu__time_duration`, PyTorch's profiler), what that is of the
@@ -23,6 +23,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.profiler import ProfilerActivity, profile
 
+import policies
 import workloads
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -153,7 +154,7 @@ def main():
     print(f"{'workload':28s} {'eager':>9s} {'captured':>9s} {'Douse':>9s} {'graph':>9s} {'host':>9s} {'on device':>9s} {'ratio':>6s}  largest difference, plain and graph (largest value)")
     for name in options.names:
         torch.manual_seed(0)
-        module, args = workloads.WORKLOADS[name]()
+        module, args = {**workloads.WORKLOADS, **policies.POLICIES}[name]()
         program, inputs, outputs = folder / f"{name}.pt2", folder / f"{name}.in.safetensors", folder / f"{name}.out.safetensors"
         with torch.no_grad():
             torch.export.save(torch.export.export(module, args, strict=False), program)

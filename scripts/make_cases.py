@@ -511,6 +511,60 @@ def grouped_channels():
     return GroupedChannels(), [(image, other, torch.randn(2, 64, 7).half(), torch.randn(1, 5, 3, 18))]
 
 
+@case()
+def few_positions():
+    """Convolutions that read their filters for few results: of windows that overlap, of whole images, by points, and with what follows."""
+
+    def forward(signal, image, squeezed):
+        filters = spread(160 * 256 * 5).reshape(256, 160, 5) * signal.mean()
+        dilated = F.conv1d(signal, filters, signal[0, :8].repeat(1, 2)[:, 0].repeat(32)[:256], padding=2, stride=2)
+        half = F.conv2d(image.half(), filters.half().reshape(256, 50, 4, 4), stride=4)
+        whole = F.gelu(F.conv2d(squeezed, filters[:48, :, :1, None]))
+        last = F.conv2d(squeezed.bfloat16().to(memory_format=torch.channels_last), filters[:64, :80, :2].reshape(64, 160, 1, 1).bfloat16())
+        return dilated[:, ::7], half[:, ::5], whole, last
+
+    return forward, [(torch.randn(1, 160, 7), torch.randn(1, 50, 4, 8), torch.randn(2, 160, 1, 1))]
+
+
+class Upsampled(nn.Module):
+    """Transposed convolutions whose filters are constants: of few positions and of many, from channels in their place and last."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.up, self.small = nn.ConvTranspose1d(6, 48, 4, 2, 1), nn.ConvTranspose2d(6, 9, 3, 2, 1, 1), nn.ConvTranspose2d(8, 8, 2, 2).half()
+
+    def forward(self, signal, image):
+        half = self.small(F.pad(image.half(), (0, 0, 0, 0, 0, 2)).to(memory_format=torch.channels_last))
+        return self.wide(signal), self.up(image), half
+
+
+@case()
+def upsampled():
+    return Upsampled(), [(torch.randn(2, 6, 3), torch.randn(2, 6, 5, 4))]
+
+
+class TwoCameras(nn.Module):
+    """One network over two images, their features as tokens: taken apart into a list, as policies do, and put together with others."""
+
+    def __init__(self):
+        super().__init__()
+        self.eyes = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 1))
+        self.state, self.mix = nn.Linear(5, 16), nn.Linear(16, 16)
+
+    def forward(self, state, left, right):
+        tokens = [self.state(state)]
+        for image in (left, right):
+            tokens.extend(list(self.eyes(image).flatten(2).permute(2, 0, 1)))
+        tokens = torch.stack(tokens)
+        turned = torch.cat([tokens[3:], tokens[:3]])
+        return self.mix(tokens), turned, torch.stack(list(tokens.flip(0)[:4]), -1)
+
+
+@case()
+def two_cameras():
+    return TwoCameras(), [(torch.randn(2, 5), torch.randn(2, 3, 18, 14), torch.randn(2, 3, 18, 14))]
+
+
 class KeyValueCache(nn.Module):
     def __init__(self):
         super().__init__()

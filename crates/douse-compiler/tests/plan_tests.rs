@@ -321,6 +321,33 @@ output "z" tensor %5 float32 strides [4, 1]
     assert_eq!(words(&planned(&text("%4")).steps), "fused library");
 }
 
+/// What the second chain needs of the steps between goes before the pair; a product that needs the first stays behind it.
+#[test]
+fn equal_products_of_two_chains_stand_together() {
+    let text = |second: &str| {
+        let inputs = (0..4).map(|n| format!("input {n} \"x{n}\" float32[4, 4] strides [4, 1]\n")).collect::<String>();
+        let nodes = (0..4).map(|n| format!("  %{n}: float32[4, 4] = input {n}\n")).collect::<String>();
+        format!(
+            r#"method "m"
+{inputs}body
+{nodes}  %4: float32[4, 4] = matmul %0 %2
+  %5: float32[4] = reduce %4 by sum dims [1]
+  %6: float32[4, 4] = move %5 map [i0]
+  %7: float32[4, 4] = matmul %6 %3
+  %8: float32[4, 4] = matmul {second} %2
+  %9: float32[4] = reduce %8 by sum dims [1]
+  %10: float32[4, 4] = move %9 map [i0]
+  %11: float32[4, 4] = matmul %10 %3
+end
+output "y" tensor %7 float32 strides [4, 1]
+output "z" tensor %11 float32 strides [4, 1]
+"#
+        )
+    };
+    assert_eq!(words(&planned(&text("%1")).steps), "(library library) kernel kernel (library library)");
+    assert_eq!(words(&planned(&text("%7")).steps), "library kernel library library kernel library");
+}
+
 /// They run in one function, whose blocks are at one of them at a time.
 #[test]
 fn products_that_stand_together_share_their_shared_memory() {

@@ -166,7 +166,7 @@ pub enum Step {
         kernel: u32,
         args: Vec<BufferId>,
     },
-    /// Products, with their epilogues or without, none of which writes what another reads or writes: they can be done at once. Their buffers
+    /// Products and convolutions, with their epilogues or without, none of which writes what another reads or writes: they can be done at once. Their buffers
     /// are all needed throughout.
     Together(Vec<Step>),
     /// Copies all elements; both buffers have as many and one dtype.

@@ -165,13 +165,17 @@ impl Layouts {
                 last[result.0 as usize] = true;
                 self.strides[result.0 as usize].get_or_insert_with(|| channels_last(shape));
             }
-            // Filters that are constants, each read as one value alone, lie as the image does.
-            if let (true, Op::Convolution(_), [image, filters, ..]) = (half, &node.op, node.operands.as_slice())
-                && last[image.0 as usize]
+            // Filters that are constants, each read as one value alone, lie as the image does; an output channel's are neighbours.
+            if let (Op::Convolution(convolution), [image, filters, ..]) = (&node.op, node.operands.as_slice())
                 && let Some(Op::Constant(i)) = definitions[filters.0 as usize].map(|n| &graph.node(n).op)
                 && graph.nodes.iter().filter(|n| matches!(&n.op, Op::Constant(other) if other == i)).count() == 1
             {
-                self.strides[filters.0 as usize].get_or_insert_with(|| channels_last(graph.shape(*filters)));
+                let (filters, shape, last) = (filters.0 as usize, graph.shape(*filters), last[image.0 as usize]);
+                if convolution.transposed && convolution.groups == 1 {
+                    self.strides[filters].get_or_insert_with(|| output_first(shape, last));
+                } else if half && last {
+                    self.strides[filters].get_or_insert_with(|| channels_last(shape));
+                }
             }
         }
     }
@@ -189,6 +193,19 @@ impl Layouts {
         let sum = at.iter().zip(&strides).fold(Expr::int(0), |sum, (i, s)| &sum + &(i * s));
         sum.simplify(ranges)
     }
+}
+
+/// Strides of a transposed convolution's filters [in, out, ...] where the output channels are outermost; the input channels come next, or last.
+fn output_first(shape: &[Expr], channels_last: bool) -> Vec<Expr> {
+    let mut order: Vec<usize> = (2..shape.len()).collect();
+    order.insert(if channels_last { order.len() } else { 0 }, 0);
+    let mut strides = vec![Expr::int(0); shape.len()];
+    let mut apart = Expr::int(1);
+    for d in order.into_iter().rev().chain([1]) {
+        strides[d] = apart.clone();
+        apart = &apart * &shape[d];
+    }
+    strides
 }
 
 /// Strides of a move's result over its operand's strides, where every coordinate counts linearly: (offset, strides).

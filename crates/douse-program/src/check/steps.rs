@@ -101,8 +101,11 @@ impl Checker<'_> {
             }
             Step::Together(steps) => {
                 for (i, step) in steps.iter().enumerate() {
-                    if !matches!(step, Step::Library(Library::MatMul { .. }) | Step::Fused { .. }) {
-                        return fault("a step that is no product stands together with others");
+                    if !matches!(
+                        step,
+                        Step::Library(Library::MatMul { .. } | Library::Convolution(_)) | Step::Fused { .. }
+                    ) {
+                        return fault("a step that is no product or convolution stands together with others");
                     }
                     self.step(step, depth + 1).map_err(|e| e.at(format!("[{i}]")))?;
                     let (_, written) = self.touched(step)?;

@@ -6,7 +6,7 @@ template <int M, int COLUMNS, int WARPS, bool EARLY, class A, class B, class Out
 DEVICE void thin_product(int64 column0, const A &a, const B &b, Out out) {
   typedef typename A::Type T;
   typedef Register<T> R;
-  const int N = 16 / (int)sizeof(T) > 8 ? 8 : 16 / (int)sizeof(T), AHEAD = M * COLUMNS <= 8 ? 4 : 1, STEP = 32 * N;
+  const int N = 16 / (int)sizeof(T) > 8 ? 8 : 16 / (int)sizeof(T), AHEAD = M * COLUMNS <= 8 ? 4 : M * COLUMNS <= 32 ? 2 : 1, STEP = 32 * N;
   __shared__ R parts[WARPS][COLUMNS][M];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   bool chunks_a = a.template in_chunks<N>(), chunks_b = b.template in_chunks<N>();

@@ -6,6 +6,7 @@ use douse_program::library::{Convolution, View};
 use douse_program::target::LibraryLaunches;
 
 use super::few_channels;
+use super::few_positions;
 use super::function::{Argument, Draft, Writer};
 use super::one;
 use super::product::{self, Mapped, Product, Side, TEMPLATES};
@@ -37,6 +38,9 @@ pub(super) fn emit(
     if few_channels::are_worth_copying(writer, convolution)? {
         return few_channels::emit(writer, convolution, epilogue);
     }
+    if few_positions::are_few(writer, convolution)? {
+        return few_positions::emit(writer, convolution, epilogue);
+    }
     let Convolution { input, weight, .. } = convolution;
     let arguments = vec![Argument::read("input", input), Argument::read("weight", weight)];
     let source = Source { input: "input", weight: "weight", arguments, declared: String::new(), scratch: Expr::int(0) };
@@ -51,21 +55,9 @@ pub(super) fn emit_from(
     source: Source,
 ) -> Result<LibraryLaunches> {
     let Convolution { input, weight, out, groups, .. } = convolution;
-    let [batch, out_channels, spatial @ ..] = out.sizes.as_slice() else {
-        return Err(Error::internal("a convolution of too few dimensions"));
-    };
-    let channels = input.sizes.get(1).ok_or_else(|| Error::internal("a convolution of too few dimensions"))?;
+    let shape = Shape::of(writer, convolution)?;
+    let (positions, depth) = (shape.positions(), shape.depth(weight));
     let groups = Expr::int(*groups);
-    let shape = Shape {
-        batch,
-        spatial,
-        group_out: out_channels.floor_div(&groups),
-        group_in: channels.floor_div(&groups),
-        channels_last: input.strides.get(1).is_some_and(|stride| stride.is_int(1)),
-        index: index_type(writer, convolution),
-    };
-    let positions = batch * &Expr::product(spatial);
-    let depth = &shape.group_in * &Expr::product(weight.sizes.get(2..).unwrap_or_default());
     // Results are neighbours along the columns: they should be neighbours in memory.
     let out_last = out.strides.get(1).is_some_and(|stride| stride.is_int(1));
     let window = window(writer, convolution, &shape, source.input)?;
@@ -127,7 +119,7 @@ fn pointwise(
         || stride.iter().any(|step| *step != 1)
         || !padding.iter().all(|size| size.is_int(0))
         || !shape.channels_last
-        || !dense(weight, true)
+        || !dense(convolution, shape)
     {
         return None;
     }
@@ -175,7 +167,34 @@ pub(super) fn index_type(writer: &Writer, convolution: &Convolution) -> &'static
     if narrow { "int32" } else { "int64" }
 }
 
-impl Shape<'_> {
+impl<'a> Shape<'a> {
+    pub fn of(writer: &Writer, convolution: &'a Convolution) -> Result<Shape<'a>> {
+        let Convolution { input, out, groups, .. } = convolution;
+        let [batch, out_channels, spatial @ ..] = out.sizes.as_slice() else {
+            return Err(Error::internal("a convolution of too few dimensions"));
+        };
+        let channels = input.sizes.get(1).ok_or_else(|| Error::internal("a convolution of too few dimensions"))?;
+        let groups = Expr::int(*groups);
+        Ok(Shape {
+            batch,
+            spatial,
+            group_out: out_channels.floor_div(&groups),
+            group_in: channels.floor_div(&groups),
+            channels_last: input.strides.get(1).is_some_and(|stride| stride.is_int(1)),
+            index: index_type(writer, convolution),
+        })
+    }
+
+    /// Places of the output.
+    pub fn positions(&self) -> Expr {
+        self.batch * &Expr::product(self.spatial)
+    }
+
+    /// Taps of a window.
+    pub fn depth(&self, weight: &View) -> Expr {
+        &self.group_in * &Expr::product(weight.sizes.get(2..).unwrap_or_default())
+    }
+
     /// Statements that split a tap, a count along the depth, and its coordinates: channel of the group, then place in the kernel.
     pub fn split_tap(&self, writer: &Writer, weight: &View) -> Result<(String, Vec<String>)> {
         let mut sizes: Vec<Expr> = weight.sizes.get(2..).unwrap_or_default().to_vec();
@@ -200,7 +219,7 @@ fn flat(text: &str) -> String {
 }
 
 /// The declaration of the loader of the filters: its rows are the group's output channels, its depth the taps.
-fn filters(
+pub(super) fn filters(
     writer: &Writer,
     convolution: &Convolution,
     shape: &Shape,
@@ -210,8 +229,8 @@ fn filters(
 ) -> Result<String> {
     let (weight, from) = (&convolution.weight, source.weight);
     let rows = writer.size(&shape.group_out);
-    if !convolution.transposed && dense(weight, shape.channels_last) {
-        let row_stride = weight.strides.first().cloned().unwrap_or_else(|| Expr::int(0));
+    if dense(convolution, shape) {
+        let row_stride = row_stride(convolution).cloned().unwrap_or_else(|| Expr::int(0));
         let side = Side { rows: &shape.group_out, depth, row_stride: &row_stride, depth_stride: &Expr::int(1) };
         let start =
             format!("{from} + ({} + rest * {rows} * {})", writer.size(&weight.offset), writer.size(&row_stride));
@@ -233,10 +252,21 @@ fn filters(
     ))
 }
 
-/// Whether all dimensions but the first are dense, in row-major order or with the channels last.
-fn dense(view: &View, channels_last: bool) -> bool {
-    let mut dims: Vec<(&Expr, &Expr)> = view.sizes.iter().zip(&view.strides).skip(1).collect();
-    if channels_last && !dims.is_empty() {
+/// How far the filters of output channels lie apart.
+pub(super) fn row_stride(convolution: &Convolution) -> Option<&Expr> {
+    convolution.weight.strides.get(usize::from(convolution.transposed))
+}
+
+/// Whether an output channel's filter lies as its taps are counted. (Those of a transposed convolution in groups are never taken for it.)
+pub(super) fn dense(convolution: &Convolution, shape: &Shape) -> bool {
+    let Convolution { weight, groups, transposed, .. } = convolution;
+    if *transposed && *groups != 1 {
+        return false;
+    }
+    let rows = usize::from(*transposed);
+    let all = weight.sizes.iter().zip(&weight.strides).enumerate();
+    let mut dims: Vec<(&Expr, &Expr)> = all.filter(|(d, _)| *d != rows).map(|(_, dim)| dim).collect();
+    if shape.channels_last && !dims.is_empty() {
         dims.rotate_left(1);
     }
     let mut expected = Expr::int(1);
@@ -250,7 +280,7 @@ fn dense(view: &View, channels_last: bool) -> bool {
 }
 
 /// Where results go: rows are positions where the output's channels are neighbours (`out_last`), else channels.
-fn put<'a>(
+pub(super) fn put<'a>(
     writer: &Writer,
     convolution: &'a Convolution,
     shape: &Shape,
@@ -289,8 +319,7 @@ fn direct<'a>(
 ) -> Result<LibraryLaunches> {
     let out = &convolution.out;
     let (element, register) = (writer.element(out)?, writer.register(out)?);
-    let positions = shape.batch * &Expr::product(shape.spatial);
-    let depth = &shape.group_in * &Expr::product(convolution.weight.sizes.get(2..).unwrap_or_default());
+    let (positions, depth) = (shape.positions(), shape.depth(&convolution.weight));
     let channels = &shape.group_out * &Expr::int(convolution.groups);
     let total = &positions * &channels;
     let filters = filters(writer, convolution, shape, &depth, "left", &source)?;

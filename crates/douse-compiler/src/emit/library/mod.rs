@@ -5,6 +5,7 @@ mod attention_tiles;
 mod convolution;
 mod cost;
 mod few_channels;
+mod few_positions;
 mod function;
 mod linalg;
 mod matmul;
@@ -16,6 +17,7 @@ mod search;
 mod segment;
 mod select;
 mod sort;
+mod thin;
 mod tiles;
 mod window;
 

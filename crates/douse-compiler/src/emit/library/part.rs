@@ -68,6 +68,27 @@ impl Part {
             && self.grid[1] == other.grid[1]
     }
 
+    /// Whether another differs in nothing but its memory.
+    fn is_alike(&self, other: &Part) -> bool {
+        let pointers = |part: &Part| -> Vec<_> {
+            part.pointers.iter().map(|(kind, name, _)| (kind.clone(), name.clone())).collect()
+        };
+        let maps = |part: &Part| -> Vec<_> { part.maps.iter().map(|(name, _)| name.clone()).collect() };
+        (&self.body, &self.grid, &self.symbols) == (&other.body, &other.grid, &other.symbols)
+            && pointers(self) == pointers(other)
+            && maps(self) == maps(other)
+    }
+
+    /// A function of the part's own, whose blocks are counted from 0.
+    fn device_function(&self, number: usize) -> String {
+        let sizes = self.symbols.iter().map(|s| format!("int64 s{s}"));
+        let maps = self.maps.iter().map(|(name, _)| format!("const TensorMap &{name}"));
+        let own = list(maps.chain(self.parameters("")).chain(sizes).chain(["uint32 block".to_owned()]));
+        let begin = if begins(&self.body) { "" } else { BEGIN };
+        let body = self.body.replace("blockIdx.x", "block");
+        format!("DEVICE void PART_{number}({own}) {{\n{begin}{body}}}\n")
+    }
+
     /// The body, after what it does first.
     fn statements(&self) -> String {
         // The flag is of the work before.
@@ -138,34 +159,38 @@ impl Writer<'_> {
         Some(LibraryLaunch { launch, buffers })
     }
 
-    /// A device function for each part, and the function whose blocks each do their share of one.
+    /// A device function for each part, and the function whose blocks each do their share of one. Parts that differ in their memory alone are one
+    /// function, which is given that of the block's part.
     fn joined(&self, parts: &[Part], symbols: &BTreeSet<u32>) -> String {
-        let (mut text, mut parameters, mut calls) =
-            (String::new(), Vec::new(), String::from("  uint32 block = blockIdx.x;\n"));
-        for (number, part) in parts.iter().enumerate() {
-            parameters.extend(part.map_parameters(&format!("p{number}_")));
-        }
-        for (number, part) in parts.iter().enumerate() {
-            let sizes = part.symbols.iter().map(|s| format!("int64 s{s}"));
-            let maps = part.maps.iter().map(|(name, _)| format!("const TensorMap &{name}"));
-            let own = list(maps.chain(part.parameters("")).chain(sizes).chain(["uint32 block".to_owned()]));
-            let begin = if begins(&part.body) { "" } else { BEGIN };
-            let body = part.body.replace("blockIdx.x", "block");
-            text.push_str(&format!("DEVICE void PART_{number}({own}) {{\n{begin}{body}}}\n"));
-            parameters.extend(part.parameters(&format!("p{number}_")));
-            let maps = part.maps.iter().map(|(name, _)| name);
-            let names = maps.chain(part.pointers.iter().map(|(_, name, _)| name));
-            let names = names.map(|name| format!("p{number}_{name}"));
+        let (mut text, mut calls) = (String::new(), String::from("  uint32 block = blockIdx.x;\n"));
+        let maps = (0..).zip(parts).flat_map(|(n, part): (usize, _)| part.map_parameters(&format!("p{n}_")));
+        let pointers = (0..).zip(parts).flat_map(|(n, part): (usize, _)| part.parameters(&format!("p{n}_")));
+        let sizes = symbols.iter().map(|s| format!("int64 s{s}"));
+        let parameters = list(maps.chain(pointers).chain(sizes));
+        let alike = parts.iter().skip(1).all(|part| parts.first().is_some_and(|first| first.is_alike(part)));
+        for (number, part) in parts.iter().enumerate().take(if alike { 1 } else { parts.len() }) {
+            text.push_str(&part.device_function(number));
+            let name = |name: &str| match alike {
+                // The last of all where the others are not it.
+                true => (0..parts.len() - 1).rev().fold(format!("p{}_{name}", parts.len() - 1), |others, n| {
+                    format!("(part == {n} ? p{n}_{name} : {others})")
+                }),
+                false => format!("p{number}_{name}"),
+            };
+            let maps = part.maps.iter().map(|(map, _)| name(map));
+            let pointers = part.pointers.iter().map(|(_, pointer, _)| name(pointer));
             let sizes = part.symbols.iter().map(|s| format!("s{s}"));
-            let given = list(names.chain(sizes).chain(["block".to_owned()]));
+            let given = list(maps.chain(pointers).chain(sizes).chain(["block".to_owned()]));
             let blocks = self.size(&part.grid[0]);
             calls.push_str(&match number + 1 == parts.len() {
+                _ if alike => format!(
+                    "  const uint32 part = block / (uint32){blocks};\n  block -= part * (uint32){blocks};\n  PART_0({given});\n"
+                ),
                 true => format!("  PART_{number}({given});\n"),
                 false => format!("  if (block < {blocks}) return PART_{number}({given});\n  block -= {blocks};\n"),
             });
         }
-        parameters.extend(symbols.iter().map(|s| format!("int64 s{s}")));
-        format!("{text}NAME({}) {{\n{calls}}}\n", list(parameters))
+        format!("{text}NAME({parameters}) {{\n{calls}}}\n")
     }
 
     /// The symbols that expressions mention.

@@ -2,6 +2,7 @@
 
 mod control;
 mod movement;
+mod neighbours;
 mod pointwise;
 mod reduction;
 
@@ -18,6 +19,8 @@ type Rewrite = Result<Option<Vec<Value>>>;
 /// A node has operands of the new module; with it come its results' dtypes and shapes. A rule builds nodes only if it applies.
 type Rule = fn(&mut Builder, &Node, &[Info]) -> Rewrite;
 
+const CONCAT: &[Rule] = &[neighbours::concat];
+
 /// The rules for an operation, tried in this order: the first that applies is taken.
 fn rules(op: &Op) -> &'static [Rule] {
     match op {
@@ -28,7 +31,7 @@ fn rules(op: &Op) -> &'static [Rule] {
         Op::Check { .. } => movement::CHECK,
         Op::Move { .. } => movement::MOVE,
         Op::Scatter { .. } => movement::SCATTER,
-        Op::Concat { .. } => movement::CONCAT,
+        Op::Concat { .. } => CONCAT,
         Op::Reduce { .. } => reduction::REDUCE,
         Op::ArgReduce { .. } => reduction::ARG_REDUCE,
         Op::Scan { .. } => reduction::SCAN,

@@ -9,7 +9,6 @@ use crate::passes::rebuild::Info;
 pub(super) const MOVE: &[Rule] = &[move_by_iota, move_of_iota, move_of_full, move_again];
 pub(super) const SCATTER: &[Rule] = &[scatter_by_iota];
 pub(super) const CHECK: &[Rule] = &[check_known];
-pub(super) const CONCAT: &[Rule] = &[concat_some];
 
 /// Indices that are not known, and what `v0, v1, ...` are in their terms. `None` where no index is known.
 fn known_indices(b: &Builder, indices: &[Value]) -> Option<(Vec<Value>, Vec<Expr>)> {
@@ -133,17 +132,4 @@ fn check_known(b: &mut Builder, node: &Node, infos: &[Info]) -> Rewrite {
         return Ok(Some(vec![b.iota(shape.clone(), wrapped)]));
     }
     Ok(None)
-}
-
-/// concat(x) = x, concat(x, empty) = x
-fn concat_some(b: &mut Builder, node: &Node, _: &[Info]) -> Rewrite {
-    let Op::Concat { dim } = &node.op else { return Ok(None) };
-    let operands: Vec<Value> =
-        node.operands.iter().copied().filter(|v| !b.shape(*v).get(*dim).is_some_and(|s| s.is_int(0))).collect();
-    let none = operands.is_empty();
-    let kept = if none { node.operands[..1].to_vec() } else { operands };
-    if kept.len() == node.operands.len() && kept.len() > 1 {
-        return Ok(None);
-    }
-    b.concat(&kept, *dim).map(|v| Some(vec![v]))
 }
