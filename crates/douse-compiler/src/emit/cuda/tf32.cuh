@@ -21,9 +21,10 @@ DEVICE void mma_tf32(float (&c)[4], const uint32 (&a)[4], const uint32 (&b)[2]) 
 #endif
 }
 
-// A tile of M x N a block of WARPS_M x WARPS_N warps. While a stage is multiplied, the next one is rounded where it lies, once for all warps, and those
-// after it are on their way. Lines in shared memory are eight elements longer than what lies at a depth, so that what a warp reads at once is in
-// different banks. Where the instruction has rows `group` and `group + 8`, a lane takes two neighbours: which rows are multiplied together does not change.
+// A tile of M x N a block of WARPS_M x WARPS_N warps. While a stage is multiplied, the STAGES - 1 after it are on their way. Lines in shared memory are
+// eight elements longer than what lies at a depth, so that what a warp reads at once is in different banks. Where the instruction has rows `group` and
+// `group + 8`, a lane takes two neighbours: which rows are multiplied together does not change. (Rounding each stage where it lies, once for all warps,
+// took a quarter longer than each warp's rounding what it reads.)
 template <int M, int N, int WARPS_M, int WARPS_N, int DEPTH, int STAGES, int SLICES, class A, class B, class Out>
 DEVICE void tf32_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, const A &a, const B &b, Out out) {
   const int THREADS = 32 * WARPS_M * WARPS_N, WARP_M = M / WARPS_M, WARP_N = N / WARPS_N, ROWS = WARP_M / 16, COLUMNS = WARP_N / 8;
@@ -42,23 +43,10 @@ DEVICE void tf32_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
     for (int j = 0; j < COLUMNS; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum[i][j][e] = 0.0f;
-  const auto round_stage = [&](int slot) {
-    float *stage = memory + slot * STAGE;
-#pragma unroll
-    for (int i = 0; i < (STAGE / 4 + THREADS - 1) / THREADS; ++i) {
-      const int at = (i * THREADS + (int)threadIdx.x) * 4;
-      if (STAGE / 4 % THREADS != 0 && at >= STAGE) break;
-      Vector<float, 4> four = load_aligned<4>(stage + at);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) four.element[e] = __uint_as_float(round_to_tf32(four.element[e]));
-      store_aligned(stage + at, four);
-    }
-  };
   stages.start();
-  round_stage(0);
   int now = 0, ahead = STAGES - 1;
   for (int step = 0; step < stages.steps; ++step) {
-    await_copies<STAGES - 3>();
+    await_copies<STAGES - 2>();
     __syncthreads();
     stages.fetch(step + STAGES - 1, ahead);
     stages.prepare(step + STAGES);
@@ -66,7 +54,6 @@ DEVICE void tf32_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
     const float *as = memory + now * STAGE + quad * LinesA::LINE + row + 2 * group;
     const float *bs = memory + now * STAGE + LinesA::SIZE + quad * LinesB::LINE + column + group;
     now = now + 1 == STAGES ? 0 : now + 1;
-    if (step + 1 < stages.steps) round_stage(now);
 #pragma unroll
     for (int k = 0; k < DEPTH; k += 8) {
       // Of eight elements of depth, those at `quad` and four later.
@@ -76,10 +63,10 @@ DEVICE void tf32_product(int64 tile_m, int64 tile_n, int64 begin, int64 end, con
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
           const Vector<float, 2> two = load_aligned<2>(as + (k + 4 * h) * LinesA::LINE + 16 * i);
-          x[i][2 * h] = __float_as_uint(two.element[0]), x[i][2 * h + 1] = __float_as_uint(two.element[1]);
+          x[i][2 * h] = round_to_tf32(two.element[0]), x[i][2 * h + 1] = round_to_tf32(two.element[1]);
         }
 #pragma unroll
-        for (int j = 0; j < COLUMNS; ++j) y[j][h] = __float_as_uint(bs[(k + 4 * h) * LinesB::LINE + 8 * j]);
+        for (int j = 0; j < COLUMNS; ++j) y[j][h] = round_to_tf32(bs[(k + 4 * h) * LinesB::LINE + 8 * j]);
       }
 #pragma unroll
       for (int i = 0; i < ROWS; ++i)

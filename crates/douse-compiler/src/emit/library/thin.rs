@@ -65,9 +65,11 @@ pub(super) fn emit(writer: &mut Writer, product: Product, matrix: &str) -> Resul
         let row_sets = if most_rows > 8 { 2 } else { 1 };
         (format!("thin_mma_product<{row_sets}, 1, {warps}, {early}>"), 8, 32 * warps)
     } else {
-        // Lanes read the rows for every columns that they have: for many rows, several, lest that take longer than to read the matrix.
+        // Lanes read the rows for every columns that they have: for many rows, several, lest that take longer than to read the matrix; but not so many that
+        // multiprocessors have nothing to do.
         let least = if all_columns >= 4 * 8 * BLOCKS { 2 } else { 1 };
-        let width = least.max((most_rows as u64).div_ceil(ROWS_A_COLUMN as u64).next_power_of_two() as i64);
+        let wanted = (most_rows as u64).div_ceil(ROWS_A_COLUMN as u64).next_power_of_two() as i64;
+        let width = wanted.clamp(least, least.max(1 << (all_columns / BLOCKS).max(1).ilog2()));
         let warps = 1 << warps(512, 8);
         (format!("thin_product<{most_rows}, {width}, {warps}, {early}>"), width, 32 * warps)
     };

@@ -160,8 +160,7 @@ impl Tiles {
         let Tiles { rows, columns, warps, .. } = self;
         if product.dtype == DType::F32 {
             return if writer.tf32() {
-                // Stages that are multiplied, rounded and on their way.
-                self.lines_template("tf32_product", TF32_TEMPLATES, (8, 16), (3, 6), writer.shared_limit())
+                self.lines_template("tf32_product", TF32_TEMPLATES, (8, 16), (2, 6), writer.shared_limit())
             } else {
                 // Where few blocks share a multiprocessor, they should seldom wait for their warps.
                 let (depth, most) = if self.together > 2 { (16, 4) } else { (32, 2) };
