@@ -271,6 +271,61 @@ def scatter_many_rows():
     return function, [(torch.randn(2),)]
 
 
+def stored(x):
+    """The same in memory, whatever it is computed from."""
+    return torch.cat([x, x[:1]])[:-1]
+
+
+@case()
+def long_variances():
+    """Variances of rows and columns that blocks share or that are read from memory: of numbers far from 0, equal, huge, not numbers, or infinite."""
+
+    def function(p):
+        x = spread(120000) * p[0] + p[1]
+        rows, columns = stored(x[:102000].reshape(3, -1)), stored(spread(16 * 32769).reshape(-1, 16) * p[0] + p[1])
+        channels, few = stored(x.reshape(5, 4, 75, 80)), stored((spread(68 * 8192).reshape(-1, 8192) * p[0] + p[1]))
+        spike = torch.where(torch.arange(34000) == 0, p[1], rows * 1e-3)
+        mean, variance = torch.zeros(4), torch.ones(4)
+        _, _, _, mean, variance = torch.ops.aten._native_batch_norm_legit_functional(channels, None, None, mean, variance, True, 0.1, 1e-5)
+        near = stored(spread(102000).reshape(3, -1) * p[0] + p[1].clamp(-100, 100))
+        centred = near - near.mean(1, keepdim=True)
+        squares = torch.stack([(centred**2).mean(1), stored(rows.abs() + rows).var(1), stored(spike).var(1, correction=0)])
+        sides = torch.std(rows[:, :33001], 1), torch.std(columns, 0), torch.var(few, 0).sum(), torch.var(rows.double(), 1)
+        halves = *torch.var_mean(near.half(), 1), torch.std(near.bfloat16(), 1)
+        infinite = stored(torch.where(torch.arange(34000) == 7000, math.inf, rows)).var(1)
+        results = *torch.var_mean(rows, 1), *torch.std_mean(channels, (0, 2, 3)), mean, variance
+        return *results, squares, *sides, *halves, infinite
+
+    numbers = ((1, 0), (1, 1e6), (0, 3.1), (math.nan, 0), (1e16, 1e16))
+    return function, [(torch.tensor(pair, dtype=torch.float32),) for pair in numbers]
+
+
+@case()
+def long_normalisations():
+    """Normalisations of rows that do not stay in registers."""
+
+    def function(p):
+        x = stored((spread(120000) * p[0] + p[1]).reshape(5, 4, 75, 80))
+        y, mean, scale, *statistics = torch.ops.aten._native_batch_norm_legit_functional(x, p[:1].expand(4), None, torch.zeros(4), torch.ones(4), True, 0.1, 1e-5)
+        groups, layers = F.group_norm(x.reshape(2, 4, 150, 100), 2), F.layer_norm(x.reshape(3, 40000), (40000,))
+        results = y[:, :, 7, 11], groups[:, :, 7, 11], layers[:, ::7919], F.instance_norm(x.reshape(1, 4, 300, 100))[..., 7, 11]
+        return *results, y.amax((0, 2, 3)), layers.std(1), mean, scale, *statistics
+
+    return function, [(torch.tensor(pair),) for pair in ((1.0, 0.0), (3.0, -5.0))]
+
+
+@case(a={1: torch.export.Dim("n")}, offset={})
+def variances_of_any_length():
+    """Long or short, as many as there are: of one element and of none, too."""
+
+    def function(a, offset):
+        rows = stored(a.repeat(1, 4096) + offset)
+        return *torch.var_mean(rows, 1), torch.std(rows, 1, correction=0), a.var(1), a.var(1, correction=0), stored(rows.T.contiguous()).var(0)
+
+    shapes = ((5, 0.0), (9, 1e6), (1, 1e6), (0, 0.0))
+    return function, [(torch.randn(4, n), torch.tensor(offset)) for n, offset in shapes]
+
+
 @case()
 def scatter_into_few():
     """Many values added up and multiplied in few places, each column's apart."""

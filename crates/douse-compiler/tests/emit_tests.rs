@@ -94,6 +94,17 @@ fn few_rows_by_columns_are_combined_in_parts_and_rows_of_all_columns_in_order() 
 }
 
 #[test]
+fn long_rows_are_read_once_for_their_variance() {
+    // One launch reads the parts of a row, and another combines what they have left: no second one reads them.
+    let launches = emitted("long_variances").kernels.into_iter().flat_map(|kernel| kernel.launches);
+    let parts: Vec<String> = launches.map(|launch| launch.function).filter(|name| name.contains("_part_")).collect();
+    assert!(parts.len() > 8 && parts.iter().all(|name| name.ends_with("_part_0")), "{parts:?}");
+    // As long as a call says, or in columns, nothing is shared by blocks, and read once all the same; rows in registers are summed twice.
+    let moments = |case: &str| emitted(case).modules.iter().any(|text| text.contains("typedef Moments<"));
+    assert!(moments("variances_of_any_length") && !moments("layer_norm_residual"));
+}
+
+#[test]
 fn float32_is_rounded_to_tf32_where_that_is_allowed_and_nowhere_else() {
     let calls = |case: &str, tf32: bool| {
         let modules = emitted_for(case, ProductOptions { tf32, ..ProductOptions::default() }).modules;

@@ -19,6 +19,8 @@ pub(super) struct Needs {
     pub scratch: bool,
     /// The special functions.
     pub special: bool,
+    /// Moments beside sums.
+    pub moments: bool,
 }
 
 /// Text with indentation.
@@ -70,6 +72,8 @@ pub(super) struct Body<'a> {
     pub out: &'a mut Text,
     /// Checks that fail are noted in `fault`, so that no loads wait for them.
     pub faults: bool,
+    /// Locals whose sums are accumulated with their moments.
+    pub moments: &'a [u32],
 }
 
 impl Body<'_> {
@@ -278,6 +282,12 @@ impl Body<'_> {
                         Some(_) => format!("few{local} += r{value};"),
                         None => format!("Reduce{local}::take(sum{local}, r{value});"),
                     });
+                    if self.moments.contains(local) {
+                        self.out.line(match vectors.points() {
+                            1 => format!("Moments{local}::take(near{local}, r{value});"),
+                            _ => format!("each{local}[k] = r{value};"),
+                        });
+                    }
                 }
                 Effect::ArgReduce { value, position, local, .. } => {
                     let extreme =
@@ -314,10 +324,17 @@ impl Body<'_> {
         })
     }
 
-    /// Statements around the points of a vector for its sums: before, and (`after`) behind them.
-    pub fn sums(&mut self, vectors: &Vectors, after: bool) -> Result<()> {
+    /// Statements around the `count` points of a vector for its sums: before, and (`after`) behind them.
+    pub fn sums(&mut self, vectors: &Vectors, after: bool, count: &str) -> Result<()> {
         for effect in &self.stage.effects {
             let Effect::Reduce { op, value, local } = effect else { continue };
+            if self.moments.contains(local) {
+                let register = names::register(self.dtype(*value)?)?;
+                self.out.line(match after {
+                    false => format!("{register} each{local}[{}] = {{}};", vectors.points()),
+                    true => format!("Moments{local}::take(near{local}, each{local}, {count});"),
+                });
+            }
             if let Some(register) = self.few(vectors, *op, *value)? {
                 self.out.line(match after {
                     false => format!("{register} few{local} = 0;"),

@@ -8,7 +8,9 @@ use douse_program::target::Launch;
 use super::bins;
 use super::body::{Body, Needs, Text};
 use super::index::{Indexer, Width};
+use super::moments::{MOMENTS, Moments};
 use super::names;
+use super::round::Round;
 use super::row::Row;
 use super::split::{Part, Split};
 use super::strategy::{self, Lanes, Strategy};
@@ -53,6 +55,9 @@ pub(super) fn emit(
             lanes: Lanes::Thread,
             row: None,
             split: None,
+            moments: Moments::default(),
+            beside: vec![],
+            round: None,
             private,
             apart,
             faults: false,
@@ -112,7 +117,11 @@ pub(super) fn emit(
         _ => Expr::int(0),
     };
     let templates = strategy.templates();
-    let functions = functions.into_iter().map(|function| EmittedFunction { templates, ..function }).collect();
+    let functions = functions.into_iter().map(|function| match templates {
+        [] => function,
+        templates => EmittedFunction { templates, ..function },
+    });
+    let functions = functions.collect();
     Ok(EmittedKernel { functions, scratch })
 }
 
@@ -123,7 +132,7 @@ const GUARD_OF_BLOCKS: &str = "if (__syncthreads_or(flag->code != 0)) return;";
 
 pub(super) struct Writer<'a> {
     pub kernel: &'a Kernel,
-    ranges: Ranges,
+    pub ranges: Ranges,
     pub needs: Needs,
     pub out: Text,
     pub lanes: Lanes,
@@ -131,6 +140,11 @@ pub(super) struct Writer<'a> {
     pub row: Option<Row>,
     /// How blocks share an outer point, where they do.
     pub split: Option<Split>,
+    /// Stages that follow from the moments of others, and the locals whose moments the stage that is written accumulates.
+    pub moments: Moments,
+    pub beside: Vec<u32>,
+    /// The round whose steps are written.
+    pub round: Option<Round>,
     pub private: &'a [u32],
     apart: &'a [u32],
     /// Checks that fail are noted in `fault`.
@@ -192,7 +206,12 @@ impl Writer<'_> {
             random: needs.random,
             maps: vec![],
         };
-        EmittedFunction { text, launch, special: needs.special, templates: &[] }
+        EmittedFunction {
+            text,
+            launch,
+            special: needs.special,
+            templates: if needs.moments { &[MOMENTS] } else { &[] },
+        }
     }
 
     /// The writer of expressions in a stage.
@@ -256,7 +275,15 @@ impl Writer<'_> {
 
     pub fn body<'b>(&'b mut self, stage: &'b Stage) -> Body<'b> {
         let indexer = self.indexer(stage);
-        Body { kernel: self.kernel, stage, indexer, needs: &mut self.needs, out: &mut self.out, faults: self.faults }
+        Body {
+            kernel: self.kernel,
+            stage,
+            indexer,
+            needs: &mut self.needs,
+            out: &mut self.out,
+            faults: self.faults,
+            moments: &self.beside,
+        }
     }
 }
 

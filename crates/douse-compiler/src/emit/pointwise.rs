@@ -18,8 +18,9 @@ impl Writer<'_> {
     pub fn points(&mut self, stage: &Stage, loops: &[(usize, Expr)], vectors: &Vectors, acting: Acting) -> Result<()> {
         let points = vectors.points();
         let (Some((last, size)), true) = (loops.last(), points > 1) else {
+            let round = self.round.clone().unwrap_or_default();
             let mut body = self.body(stage);
-            body.instructions(vectors)?;
+            body.instructions_from(|number| round.loaded(number))?;
             if matches!(acting, Acting::First | Acting::FirstOfAll) && loads_what_it_stores(stage) {
                 body.out.line("Lanes::sync();");
             }
@@ -27,7 +28,7 @@ impl Writer<'_> {
         };
         let loop_type = self.indexer(stage).loop_width(*last).name();
         let whole = size.as_int().is_some_and(|size| size % points == 0);
-        let (row, private) = (self.row.clone(), self.private);
+        let (row, round, private) = (self.row.clone(), self.round.clone().unwrap_or_default(), self.private);
         let late = self.late_stores(stage, loops, vectors);
         let mut body = self.body(stage);
         let count = if whole {
@@ -43,12 +44,13 @@ impl Writer<'_> {
         for number in vectors.loads() {
             if let Some(Op::Load { param, index, .. }) = stage.body.get(*number).map(|i| &i.op) {
                 let held = row.as_ref().filter(|row| row.is_for(stage)).and_then(|row| row.held(*param, index));
-                let value = match held {
-                    Some((held, _)) => format!("held{held}[n]"),
-                    None if whole && is_aligned(index, *last, points) => {
+                let value = match (held, round.loaded(*number)) {
+                    (Some((held, _)), _) => format!("held{held}[n]"),
+                    (None, Some(early)) => early,
+                    _ if whole && is_aligned(index, *last, points) => {
                         format!("load_aligned<{points}>(a{param} + {})", body.parenthesised(index))
                     }
-                    None => format!("load_vector<{points}>(a{param} + {}, {count})", body.parenthesised(index)),
+                    _ => format!("load_vector<{points}>(a{param} + {}, {count})", body.parenthesised(index)),
                 };
                 body.out.line(format!("const auto v{number} = {value};"));
             }
@@ -59,7 +61,7 @@ impl Writer<'_> {
                 body.out.line(format!("{} w{number}[{points}] = {{}};", names::register(dtype)?));
             }
         }
-        body.sums(vectors, false)?;
+        body.sums(vectors, false, &count)?;
         body.out.line("#pragma unroll");
         body.out.line(format!("for (int k = 0; k < {points}; ++k) {{"));
         if !whole {
@@ -72,7 +74,7 @@ impl Writer<'_> {
             body.out.line("}");
         }
         body.out.line("}");
-        body.sums(vectors, true)?;
+        body.sums(vectors, true, &count)?;
         for number in vectors.stores() {
             if let Some(Effect::Store { param, index, value, .. }) = stage.effects.get(*number) {
                 let dtype = body.param(*param)?;

@@ -81,6 +81,42 @@ pub(super) fn operands(op: &Op) -> Vec<Reg> {
     read
 }
 
+/// An operation with the registers that it reads under other names; `None` where one has none.
+pub(super) fn renamed(op: &Op, name: &dyn Fn(Reg) -> Option<Reg>) -> Option<Op> {
+    let guarded = |guard: &Option<Reg>| match guard {
+        Some(guard) => name(*guard).map(Some),
+        None => Some(None),
+    };
+    let expr = |expr: &Expr| {
+        let known = |s: Symbol| !matches!(s, Symbol::Value(register) if name(register).is_none());
+        let all = !expr.mentions(|s| !known(s));
+        all.then(|| {
+            expr.substitute(&|s| match s {
+                Symbol::Value(register) => name(register).map(|r| Expr::symbol(Symbol::Value(r))),
+                _ => None,
+            })
+        })
+    };
+    Some(match op {
+        Op::Const(_) | Op::Local(_) => op.clone(),
+        Op::Index(e) => Op::Index(expr(e)?),
+        Op::Load { param, index, guard } => Op::Load { param: *param, index: expr(index)?, guard: guarded(guard)? },
+        Op::Unary(op, a) => Op::Unary(*op, name(*a)?),
+        Op::Binary(op, a, b) => Op::Binary(*op, name(*a)?, name(*b)?),
+        Op::Select(c, a, b) => Op::Select(name(*c)?, name(*a)?, name(*b)?),
+        Op::Cast(a) => Op::Cast(name(*a)?),
+        Op::Bitcast(a) => Op::Bitcast(name(*a)?),
+        Op::Check { index, size, wrap, guard, message } => Op::Check {
+            index: name(*index)?,
+            size: size.clone(),
+            wrap: *wrap,
+            guard: guarded(guard)?,
+            message: *message,
+        },
+        Op::Random { draw, index, word } => Op::Random { draw: *draw, index: expr(index)?, word: *word },
+    })
+}
+
 /// Whether nothing but stores to parameters of the same dtype reads a register: they round it.
 pub(super) fn rounds_when_stored(kernel: &Kernel, stage: &Stage, register: Reg) -> bool {
     let Some(inst) = stage.body.get(register as usize) else { return false };

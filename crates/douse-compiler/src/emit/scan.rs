@@ -92,7 +92,7 @@ impl Writer<'_> {
         self.out.line("}");
         for Scan { number, .. } in &scans {
             self.needs.scratch = true;
-            let place = split.place_of("Scan", *number, "part");
+            let place = split.place_of(&format!("Scan{number}"), *number, "part");
             self.out.line(format!("if (Lanes::lane() == 0) {place} = sum{number};"));
         }
         Ok(())
@@ -101,7 +101,7 @@ impl Writer<'_> {
     /// Starts a part with what the parts before it came to: lanes take neighbouring parts, and are combined in their order.
     fn carry_parts(&mut self, split: &Split, number: usize) {
         self.needs.scratch = true;
-        let place = split.place_of("Scan", number, "q");
+        let place = split.place_of(&format!("Scan{number}"), number, "q");
         self.out.line("{");
         self.out.line("const int share = (part + Lanes::COUNT - 1) / Lanes::COUNT;");
         self.out.line("const int until = smaller<int>(part, (Lanes::lane() + 1) * share);");

@@ -9,6 +9,7 @@ use douse_program::kernel::{Effect, Kernel, Op, Stage};
 
 use super::body::Acting;
 use super::kernel::Writer;
+use super::moments::Moments;
 use super::strategy::{self, Lanes};
 use super::vector::Vectors;
 
@@ -20,6 +21,8 @@ pub(super) struct Split {
     pub parts: i64,
     /// Outer points.
     rows: i64,
+    /// Stages that follow from the moments of others.
+    moments: Moments,
 }
 
 /// One launch: the stages it does for the first time, of which only the last can have inner loops.
@@ -31,13 +34,14 @@ pub(super) struct Part {
     totals: bool,
 }
 
-/// Blocks from which it is not worth it, and how many there should be.
+/// Blocks from which it is not worth it, and how many there should be at most: four for each of 132 multiprocessors, which have room for them at once.
 const ENOUGH: i64 = 96;
 const BLOCKS: i64 = 528;
 /// Points of inner loops that a block should have.
 const SHARE: i64 = 8192;
-/// Bytes of any accumulator.
+/// Bytes of any accumulator, and of one of moments.
 const ACCUMULATOR: i64 = 16;
+const MOMENTS: i64 = 32;
 
 impl Split {
     /// The split of a kernel whose lanes would be these; `None` where it has blocks enough, or its stages cannot be launches of their own.
@@ -50,7 +54,7 @@ impl Split {
         };
         let longest = kernel.stages.iter().map(|s| ranges.max(&Expr::product(&s.inner)));
         let longest = longest.collect::<Option<Vec<i64>>>()?.into_iter().max()?;
-        let parts = ((BLOCKS + blocks - 1) / blocks.max(1)).min(longest / SHARE);
+        let parts = (BLOCKS / blocks.max(1)).min(longest / SHARE);
         let updates = |effect: &Effect| matches!(effect, Effect::Update { .. });
         let plain = !kernel.stages.iter().flat_map(|s| &s.effects).any(updates);
         // Its body runs twice.
@@ -60,7 +64,7 @@ impl Split {
             one_row && stage.effects.iter().all(scans) && !loads(stage).any(|param| stores(stage).any(|p| p == param))
         };
         let plain = plain && kernel.stages.iter().all(|stage| !strategy::scans(stage) || scans_alone(stage));
-        let split = Split { lanes, parts, rows };
+        let split = Split { lanes, parts, rows, moments: Moments::of(kernel) };
         (rows > 0 && blocks <= ENOUGH && parts > 1 && plain && split.is_sound(kernel)).then_some(split)
     }
 
@@ -77,11 +81,20 @@ impl Split {
         })
     }
 
+    /// Whether a stage has loops that blocks share.
+    fn is_long(&self, number: usize, stage: &Stage) -> bool {
+        !stage.inner.is_empty() && !self.moments.replace(number)
+    }
+
+    fn accumulator(&self) -> i64 {
+        if self.moments.is_empty() { ACCUMULATOR } else { MOMENTS }
+    }
+
     pub fn launches(&self, kernel: &Kernel) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut from = 0;
         for (number, stage) in kernel.stages.iter().enumerate() {
-            if !stage.inner.is_empty() {
+            if self.is_long(number, stage) {
                 if strategy::scans(stage) {
                     parts.push(Part { from, to: number + 1, long: true, totals: true });
                 }
@@ -98,19 +111,19 @@ impl Split {
     /// Bytes of scratch memory: for each local or scan, the accumulators of all parts of a point, by part, then by point.
     pub fn scratch(&self, kernel: &Kernel) -> i64 {
         let effects = kernel.stages.iter().map(|stage| stage.effects.len()).max().unwrap_or(0);
-        kernel.locals.len().max(effects) as i64 * self.parts * self.rows * ACCUMULATOR
+        kernel.locals.len().max(effects) as i64 * self.parts * self.rows * self.accumulator()
     }
 
     /// The accumulator of a part of the point `p`.
     fn place(&self, local: u32, part: &str) -> String {
-        self.place_of("Reduce", local as usize, part)
+        self.place_of(&format!("Reduce{local}"), local as usize, part)
     }
 
-    /// The same of the class of this name and number.
+    /// The same of a class, in the place of that number.
     pub fn place_of(&self, class: &str, number: usize, part: &str) -> String {
-        let start = number as i64 * self.parts * self.rows * ACCUMULATOR;
+        let start = number as i64 * self.parts * self.rows * self.accumulator();
         let base = format!("static_cast<unsigned char *>(scratch) + {start}ll");
-        format!("reinterpret_cast<{class}{number}::Accumulator *>({base})[{part} * {}ll + p]", self.rows)
+        format!("reinterpret_cast<{class}::Accumulator *>({base})[{part} * {}ll + p]", self.rows)
     }
 
     /// The first point of a part of a loop, and where it ends.
@@ -150,8 +163,14 @@ impl Writer<'_> {
         self.point(lanes, &points, &format!("blockIdx.x / {parts}u"));
         self.declare(&loops, "p", 1);
         self.declare_locals()?;
+        self.moments = split.moments.clone();
+        self.declare_moments()?;
         for (number, stage) in kernel.stages.iter().enumerate().take(part.to) {
             let fresh = number >= part.from;
+            if self.moments.replace(number) {
+                self.about(number, stage)?;
+                continue;
+            }
             self.out.line("{");
             if stage.inner.is_empty() {
                 self.accumulators(stage)?;
@@ -164,7 +183,7 @@ impl Writer<'_> {
                 self.split = Some(split.clone());
                 self.stage(number, stage)?;
             } else {
-                self.join_parts(stage, split)?;
+                self.join_parts(number, stage, split)?;
             }
             self.out.line("}");
         }
@@ -180,26 +199,37 @@ impl Writer<'_> {
     }
 
     /// Combines what the parts of an earlier launch have left.
-    fn join_parts(&mut self, stage: &Stage, split: &Split) -> Result<()> {
+    fn join_parts(&mut self, number: usize, stage: &Stage, split: &Split) -> Result<()> {
         self.split = Some(split.clone());
         self.accumulators(stage)?;
         self.split = None;
+        self.needs.scratch = true;
+        self.out.line(format!("for (int q = Lanes::lane(); q < {}; q += Lanes::COUNT) {{", split.parts));
         for local in reduced(stage) {
-            self.needs.scratch = true;
-            let place = split.place(local, "q");
-            self.out.line(format!("for (int q = Lanes::lane(); q < {}; q += Lanes::COUNT) {{", split.parts));
-            self.out.line(format!("Reduce{local}::join(sum{local}, {place});"));
-            self.out.line("}");
+            self.out.line(format!("Reduce{local}::join(sum{local}, {});", split.place(local, "q")));
         }
+        let beside = self.moments.beside(number);
+        for (sum, _, place) in &beside {
+            let place = split.place_of(&format!("Moments{sum}"), *place as usize, "q");
+            self.out.line(format!("Moments{sum}::join(moments{sum}, {place});"));
+        }
+        self.out.line("}");
+        self.join_moments(&beside);
         self.locals(stage, true)
     }
 
     /// Leaves what a part has accumulated.
-    pub fn keep_parts(&mut self, stage: &Stage, split: &Split) {
+    pub fn keep_parts(&mut self, number: usize, stage: &Stage, split: &Split) {
         for local in reduced(stage) {
             self.needs.scratch = true;
             self.out.line(format!("sum{local} = Across<Reduce{local}, Lanes>::reduce<{local}>(sum{local});"));
             self.out.line(format!("if (Lanes::lane() == 0) {} = sum{local};", split.place(local, "part")));
+        }
+        let beside = self.moments.beside(number);
+        self.join_moments(&beside);
+        for (sum, _, place) in beside {
+            let place = split.place_of(&format!("Moments{sum}"), place as usize, "part");
+            self.out.line(format!("if (Lanes::lane() == 0) {place} = moments{sum};"));
         }
     }
 }

@@ -7,6 +7,7 @@ use douse_program::kernel::{Effect, Op, Stage};
 
 use super::body::{self, Acting};
 use super::kernel::{THREADS, Writer};
+use super::moments::Moments;
 use super::names;
 use super::strategy::{self, Lanes};
 use super::vector::Vectors;
@@ -33,7 +34,14 @@ impl Writer<'_> {
         self.declare(&loops, "p", 1);
         self.declare_locals()?;
         self.load_row()?;
+        let held = |stage: &Stage| self.row.as_ref().is_some_and(|row| row.is_for(stage));
+        self.moments = Moments::of_long(kernel, &self.ranges, lanes, held);
+        self.declare_moments()?;
         for (number, stage) in kernel.stages.iter().enumerate() {
+            if self.moments.replace(number) {
+                self.about(number, stage)?;
+                continue;
+            }
             self.stage(number, stage)?;
             if lanes != Lanes::Thread && self.meets(number) {
                 self.out.line("Lanes::sync();");
@@ -112,36 +120,52 @@ impl Writer<'_> {
                 None => Vectors::none(),
             };
             let late = self.late_stores(stage, &inner, &vectors);
+            let beside = self.moments.beside(number);
             self.declare_late(stage, &vectors, &late)?;
+            let count = strategy::count(&inner, vectors.points());
             match self.row.as_ref().filter(|row| row.is_for(stage)).map(|row| row.steps) {
                 Some(steps) => self.begin_step(stage, &inner, &vectors, steps),
+                None if !beside.is_empty() => self.segments(stage, &inner, &vectors, &beside)?,
                 None => {
-                    let count = strategy::count(&inner, vectors.points());
-                    let indexer = self.indexer(stage);
                     // The last step of the loop goes beyond the count.
-                    let width = indexer.width(&(&count + self.lanes.count())).name();
-                    let count_text = indexer.write(&count);
+                    let width = self.indexer(stage).width(&(&count + self.lanes.count())).name();
+                    let (from, end) = self.range(stage, &count, width);
                     self.out.line(match &self.split {
-                        None => format!("for ({width} q = Lanes::lane(); q < {count_text}; q += Lanes::COUNT) {{"),
-                        Some(split) => {
-                            let share = indexer.write(&count.ceil_div(&Expr::int(split.parts)));
-                            let end = format!("smaller<{width}>({count_text}, ({width})(part + 1) * {share})");
-                            format!("for ({width} q = ({width})part * {share} + Lanes::lane(), end = {end}; q < end; q += Lanes::COUNT) {{")
-                        }
+                        None => format!("for ({width} q = {from}; q < {end}; q += Lanes::COUNT) {{"),
+                        Some(_) => format!("for ({width} q = {from}, end = {end}; q < end; q += Lanes::COUNT) {{"),
                     });
                     self.declare(&inner, "q", vectors.points());
                 }
             }
-            self.points(stage, &inner, &vectors, Acting::All)?;
-            self.out.line("}");
+            if beside.is_empty() {
+                self.points(stage, &inner, &vectors, Acting::All)?;
+                self.out.line("}");
+            }
             self.store_late(stage, &inner, &vectors, &late);
             match self.split.clone() {
-                None => self.locals(stage, true)?,
-                Some(split) => self.keep_parts(stage, &split),
+                None => {
+                    self.join_moments(&beside);
+                    self.locals(stage, true)?;
+                }
+                Some(split) => self.keep_parts(number, stage, &split),
             }
         }
         self.out.line("}");
         Ok(())
+    }
+
+    /// Where the count of a lane's points begins and ends, of so many.
+    pub fn range(&self, stage: &Stage, count: &Expr, width: &str) -> (String, String) {
+        let indexer = self.indexer(stage);
+        let all = indexer.write(count);
+        match &self.split {
+            None => ("Lanes::lane()".to_owned(), all),
+            Some(split) => {
+                let share = indexer.write(&count.ceil_div(&Expr::int(split.parts)));
+                let end = format!("smaller<{width}>({all}, ({width})(part + 1) * {share})");
+                (format!("({width})part * {share} + Lanes::lane()"), end)
+            }
+        }
     }
 
     /// Declares what reductions accumulate in.
@@ -174,7 +198,7 @@ impl Writer<'_> {
     }
 
     /// Declares what a stage divides all of its points by.
-    fn divisors(&mut self, stage: &Stage) -> Result<()> {
+    pub fn divisors(&mut self, stage: &Stage) -> Result<()> {
         let mut locals: Vec<u32> = stage.body.iter().filter_map(|inst| body::divisor(stage, &inst.op)).collect();
         locals.sort_unstable();
         locals.dedup();

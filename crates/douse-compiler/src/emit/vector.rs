@@ -35,6 +35,11 @@ impl Vectors {
         Vectors::default()
     }
 
+    /// One point, where instructions that are `uniform` are written by themselves.
+    pub fn uniform_only(uniform: Vec<bool>) -> Vectors {
+        Vectors { uniform, ..Vectors::default() }
+    }
+
     /// The vectors along a loop of this size, whose points so many threads share.
     pub fn along(kernel: &Kernel, stage: &Stage, last: usize, size: &Expr, threads: i64) -> Vectors {
         let uniform = registers::uniform(stage, last);

@@ -101,7 +101,7 @@ pub fn decide(
         homes: vec![Homes::None; n],
         needed: vec![false; n],
         repeated: vec![false; n],
-        cost: costs(module),
+        cost: costs(module, ranges),
         bodies: HashMap::new(),
         next_home: n as u32,
         fuse,
@@ -151,8 +151,9 @@ fn weight(op: &Op) -> u32 {
     }
 }
 
-/// The cost of each value, if what is used once or is cheap is inlined into it, and the rest loaded.
-fn costs(module: &Module) -> Vec<u32> {
+/// The cost of each value, if what is used once or is cheap is inlined into it, and the rest loaded. What is repeated, as a mean along its row,
+/// does not change from element to element: it costs what a load does.
+fn costs(module: &Module, ranges: &Ranges) -> Vec<u32> {
     let graph = &module.graph;
     let mut uses = vec![0u32; graph.values.len()];
     for node in &graph.nodes {
@@ -167,13 +168,30 @@ fn costs(module: &Module) -> Vec<u32> {
         let mut total = weight(&node.op);
         for operand in &node.operands {
             let own = cost[operand.0 as usize];
-            total += if uses[operand.0 as usize] == 1 || own <= CHEAP { own } else { 1 };
+            let inlined = uses[operand.0 as usize] == 1 || own <= CHEAP;
+            let along = node.operands.len() == 1 && repeats(graph, ranges, node, *operand);
+            total += if inlined && !along { own } else { 1 };
         }
         for result in &node.results {
             cost[result.0 as usize] = total.min(10_000);
         }
     }
     cost
+}
+
+/// Whether a node reads an operand more often than it has elements.
+fn repeats(graph: &Graph, ranges: &Ranges, node: &Node, operand: Value) -> bool {
+    let Op::Move { .. } = &node.op else { return false };
+    if node.operands.len() > 1 && operand == node.operands[0] {
+        return true;
+    }
+    let numel = |v: Value| Expr::product(graph.shape(v));
+    let (own, theirs) = (numel(node.results[0]), numel(operand));
+    match ((&own - &theirs).as_int(), own.as_int(), theirs.as_int()) {
+        (Some(d), ..) => d > 0,
+        // A symbolic size more than in the operand is a repetition; one less is not.
+        _ => !ranges.non_negative(&(&theirs - &own)),
+    }
 }
 
 impl Walk<'_> {
@@ -286,19 +304,8 @@ impl Walk<'_> {
         self.homes[node.results[0].0 as usize] == Homes::None
     }
 
-    /// Whether a node reads an operand more often than it has elements.
     fn repeats(&self, node: &Node, operand: Value) -> bool {
-        let Op::Move { .. } = &node.op else { return false };
-        if node.operands.len() > 1 && operand == node.operands[0] {
-            return true;
-        }
-        let numel = |v: Value| Expr::product(self.module.graph.shape(v));
-        let (own, theirs) = (numel(node.results[0]), numel(operand));
-        match ((&own - &theirs).as_int(), own.as_int(), theirs.as_int()) {
-            (Some(d), ..) => d > 0,
-            // A symbolic size more than in the operand is a repetition; one less is not.
-            _ => !self.ranges.non_negative(&(&theirs - &own)),
-        }
+        repeats(&self.module.graph, self.ranges, node, operand)
     }
 
     /// A library operation reads the value through strides: it is stored, or an affine move of a stored one.

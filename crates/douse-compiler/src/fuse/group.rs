@@ -107,16 +107,22 @@ impl Group {
         if !points(member) && rest.clone().any(|l| !member.inner[l]) {
             return None;
         }
-        // Few outer points leave nothing to share among threads or blocks; then each must be small.
+        // Few outer points leave nothing to share among threads; then each must be small, or be a reduction, whose points blocks share.
         let outer = Expr::product(keep.iter().map(|k| &self.outer[*k]));
         let inner = Expr::product(rest.map(|l| &member.loops[l]));
         let own = self.members.iter().zip(&self.maps).map(|(m, map)| {
             let kept: Vec<usize> = keep.iter().map(|k| map[*k]).collect();
             Expr::product((0..m.loops.len()).filter(|l| !kept.contains(l)).map(|l| &m.loops[l]))
         });
+        let own: Vec<Expr> = own.collect();
         let small = |e: &Expr| ranges.max(e).is_some_and(|m| m <= SERIAL);
         let many = outer.as_int().is_none_or(|n| n >= POINTS) && !keep.is_empty();
-        let fits = many || (small(&inner) && own.into_iter().all(|e| small(&e)));
+        let reduces = |m: &Member| matches!(m.kind, Kind::Reduce { .. });
+        let all_fit = |fits: &dyn Fn(&Member, &Expr) -> bool| {
+            fits(member, &inner) && self.members.iter().zip(&own).all(|(m, own)| fits(m, own))
+        };
+        let fits =
+            many || all_fit(&|_, inner| small(inner)) || !dropped && all_fit(&|m, inner| reduces(m) || inner.is_int(1));
         fits.then_some(Fit { keep, map })
     }
 

@@ -9,7 +9,7 @@ use super::args::{Args, Val};
 use super::importer::{Importer, Row};
 use super::promote::promote_types;
 use super::reduce::{count, size_as};
-use super::statistics::{drop, mean_and_variance};
+use super::statistics::{Moments, drop, mean_and_variance, moments};
 
 pub const ROWS: &[Row] = &[
     ("aten.layer_norm.default", |i, a| layer_norm(i, a).map(|[y, ..]| y.into())),
@@ -195,11 +195,13 @@ fn batch_norm(imp: &mut Importer, a: &Args, mode: Mode) -> Result<[Value; 3]> {
         return Ok([imp.b.cast(y, own), empty, empty]);
     }
     let over: Vec<usize> = (0..rank).filter(|d| *d != 1).collect();
-    let (mean, variance) = mean_and_variance(imp, x, &over)?;
+    // Corrected, for running statistics of what is far from 0.
+    let n = count(imp, x, &over, dtype);
+    let Moments { mean, squares } = moments(imp, x, &over)?;
+    let variance = imp.b.binary(Binary::Div, squares, n)?;
     let scale = inverse_root(imp, variance, eps)?;
     let y = normalised(imp, x, mean, scale, weight, bias)?;
     let (mean, scale, variance) = (drop(imp, mean, &over)?, drop(imp, scale, &over)?, drop(imp, variance, &over)?);
-    let n = count(imp, x, &over, dtype);
     let elements = imp.b.numel(x);
     track(imp, a, mean, variance, n, &elements)?;
     Ok([imp.b.cast(y, own), imp.b.cast(mean, saved), imp.b.cast(scale, saved)])

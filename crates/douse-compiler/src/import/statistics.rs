@@ -46,7 +46,11 @@ pub fn moments(imp: &mut Importer, x: Value, dims: &[usize]) -> Result<Moments> 
     let rest = imp.b.reduce_keep(Combine::Sum, centred, dims)?;
     let rest = imp.b.binary(Binary::Mul, rest, rest)?;
     let rest = imp.b.binary(Binary::Div, rest, n)?;
-    let squares = imp.b.binary(Binary::Sub, squares, rest)?;
+    let corrected = imp.b.binary(Binary::Sub, squares, rest)?;
+    // Of equal numbers, both are their mean's rounding alone, and may differ either way. Beyond the finite numbers, there is nothing to correct.
+    let corrected = imp.b.binary_scalar(Binary::Maximum, corrected, Scalar::Int(0))?;
+    let infinite = imp.b.unary(Unary::IsInf, squares)?;
+    let squares = imp.b.select(infinite, squares, corrected)?;
     Ok(Moments { mean, squares })
 }
 

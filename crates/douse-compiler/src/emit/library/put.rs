@@ -131,6 +131,7 @@ impl<'a> Epilogue<'a> {
             needs: &mut needs,
             out: &mut out,
             faults: false,
+            moments: &[],
         };
         body.instructions(vectors)?;
         body.effects(vectors, Acting::All)?;
@@ -204,7 +205,15 @@ impl<'a> Epilogue<'a> {
             let Some(Effect::Store { param, index, value, .. }) = stage.effects.get(*number) else { continue };
             let (mut needs, mut none) = (Needs::default(), Text::default());
             let indexer = self.indexer.clone();
-            let body = Body { kernel: self.kernel, stage, indexer, needs: &mut needs, out: &mut none, faults: false };
+            let body = Body {
+                kernel: self.kernel,
+                stage,
+                indexer,
+                needs: &mut needs,
+                out: &mut none,
+                faults: false,
+                moments: &[],
+            };
             let (dtype, rounding) = (body.param(*param)?, body.rounding(*param, *value)?.name());
             out.line(format!("{} w{number}[{run}] = {{}};", names::register(dtype)?));
             let packed = format!("pack<{rounding}, {}>(w{number})", names::element(dtype)?);
