@@ -1209,6 +1209,48 @@ def boxes():
 
 
 @case()
+def deformable_convolution():
+    """Taps that data moves, some beyond the edge: with and without a mask, groups of channels and of offsets, strides and dilations (needs torchvision)."""
+    from torchvision.ops import deform_conv2d
+
+    def forward(image, offset, mask, weight, bias, coarse, narrow):
+        plain = deform_conv2d(image, offset, weight, bias, padding=(1, 0), mask=mask)
+        grouped = deform_conv2d(image, coarse, narrow, stride=(2, 1), padding=(0, 2), dilation=(1, 2))
+        return plain, grouped, deform_conv2d(image.double(), offset.double(), weight.double(), padding=(1, 0))
+
+    def call():
+        spread = lambda *shape: torch.randn(*shape) * 2
+        return (
+            torch.randn(2, 4, 6, 5), spread(2, 18, 6, 3), torch.rand(2, 9, 6, 3), torch.randn(3, 4, 3, 3), torch.randn(3),
+            spread(2, 24, 2, 7), torch.randn(6, 2, 3, 2) * 0.5,
+        )
+
+    return forward, [call() for _ in range(3)]
+
+
+@case()
+def rows_of_bytes():
+    """A product with int8 rows and a scale for each, as weight-only quantisation leaves it."""
+
+    def forward(x, rows, scales):
+        return torch.ops.aten._weight_int8pack_mm(x, rows, scales)
+
+    call = lambda: (torch.randn(3, 24).bfloat16(), torch.randint(-127, 128, (16, 24), dtype=torch.int8), torch.rand(16).bfloat16())
+    return forward, [call() for _ in range(3)]
+
+
+@case()
+def scan_by_halves():
+    """`associative_scan`, whose last step maps over a batch of no elements."""
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    def forward(x):
+        return associative_scan(lambda p, q: p * q + q, x, 1, combine_mode="generic")
+
+    return forward, [(torch.rand(2, 4, 3),) for _ in range(2)]
+
+
+@case()
 def out_arguments():
     """Results written where `out` says, a view of a longer tensor among them."""
 

@@ -71,6 +71,11 @@ fn grid_sampler(imp: &mut Importer, a: &Args) -> Result<Val> {
     Ok(imp.b.cast(result, own).into())
 }
 
+/// The input [batch, channels, spatial...] at places given in elements, one [batch, places...] for each spatial dimension; zeros outside.
+pub(super) fn bilinear(imp: &mut Importer, input: Value, places: Vec<Formula>) -> Result<Value> {
+    Sampler { input, padding: Padding::Zeros, align_corners: false }.linear(imp, places)
+}
+
 impl Sampler {
     fn dtype(&self, imp: &Importer) -> DType {
         imp.b.dtype(self.input)

@@ -28,6 +28,7 @@ mod convert;
 mod convolution;
 mod create;
 mod data;
+mod deformable;
 mod detection;
 mod distance;
 mod einsum;

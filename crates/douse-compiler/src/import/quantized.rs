@@ -38,6 +38,7 @@ pub const ROWS: &[Row] = &[
     ("aten.fake_quantize_per_channel_affine_cachemask.default", |i, a| fake_quantize(i, a).map(Val::from)),
     ("aten._int_mm.default", integer_product),
     ("aten._scaled_mm.default", scaled_product),
+    ("aten._weight_int8pack_mm.default", rows_of_bytes),
 ];
 
 /// An operation on two tensors in their common dtype.
@@ -408,6 +409,18 @@ fn integer_product(imp: &mut Importer, a: &Args) -> Result<Val> {
     let (x, y) = (imp.value(a, "self")?, imp.value(a, "mat2")?);
     let (x, y) = (imp.b.cast(x, DType::I32), imp.b.cast(y, DType::I32));
     Ok(imp.b.matmul(x, y)?.into())
+}
+
+/// A product with the rows of an int8 matrix in float32, times the scales of these rows.
+fn rows_of_bytes(imp: &mut Importer, a: &Args) -> Result<Val> {
+    let (x, rows, scales) = (imp.value(a, "self")?, imp.value(a, "mat2")?, imp.value(a, "scales")?);
+    let own = imp.b.dtype(x);
+    let (x, rows) = (imp.b.cast(x, DType::F32), imp.b.cast(rows, DType::F32));
+    let rows = imp.b.permute(rows, &[1, 0])?;
+    let product = matmul::product(imp, x.into(), rows.into())?.re;
+    let scales = imp.b.cast(scales, DType::F32);
+    let scaled = imp.b.binary(Binary::Mul, product, scales)?;
+    Ok(imp.b.cast(scaled, own).into())
 }
 
 /// A product of float8 matrices in float32, times the scales of rows and of columns, or of all.

@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 
 use super::importer::{Function, Row, copied, in_place};
 use super::{
-    activation, arithmetic, attention, calculus, comparison, complex, control, convert, convolution, create, detection,
-    distance, einsum, embedding, encoder, fft, foreach, function, grid, grid_sample, host, index, join, linalg, loss,
-    matmul, norm, normalization, pad, pooling, quantized, random, rearrange, recurrent, reduce, resize, scan, scatter,
-    search, signal, softmax, sort, special, split, statistics, steps, strided, systems, unique, view, vmap,
+    activation, arithmetic, attention, calculus, comparison, complex, control, convert, convolution, create,
+    deformable, detection, distance, einsum, embedding, encoder, fft, foreach, function, grid, grid_sample, host,
+    index, join, linalg, loss, matmul, norm, normalization, pad, pooling, quantized, random, rearrange, recurrent,
+    reduce, resize, scan, scatter, search, signal, softmax, sort, special, split, statistics, steps, strided, systems,
+    unique, view, vmap,
 };
 
 /// The families' tables.
@@ -25,6 +26,7 @@ const FAMILIES: &[&[Row]] = &[
     convert::ROWS,
     convolution::ROWS,
     create::ROWS,
+    deformable::ROWS,
     detection::ROWS,
     distance::ROWS,
     einsum::ROWS,

@@ -2,6 +2,9 @@
 //!
 //! A tensor of which one level of vmap hides a dimension is a list of tensors, one for each element ([`Val::Batched`]); of several levels, the
 //! outermost is the outer list. An operator that is given such a list runs on each element ([`Importer::call`]).
+//!
+//! A batch of no elements (the last step of an associative scan, say) runs on one of zeros, for the shapes and dtypes of its results; it is left out where
+//! the batch ends.
 
 use douse_core::sym::Expr;
 use douse_core::{Error, Result};
@@ -143,6 +146,12 @@ fn add(imp: &mut Importer, a: &Args) -> Result<Val> {
     let dim = imp.dim(a, integer(a, 1)?, shape.len())?;
     let size = shape.get(dim).and_then(Expr::as_int);
     let size = size.ok_or_else(|| a.unsupported("vmap over a size known only at run time"))?;
+    if size == 0 {
+        let rest = shape.into_iter().enumerate().filter(|(d, _)| *d != dim).map(|(_, size)| Val::Int(size)).collect();
+        let values = vec![("self".to_string(), Val::Tensor(t)), ("size".to_string(), Val::List(rest))];
+        let zeros = imp.call(&Args { target: "aten.new_zeros.default".to_string(), values })?;
+        return Ok(Val::Batched(integer(a, 2)?, vec![imp.named(zeros)?]));
+    }
     let all = (0..elements(a, size)? as i64)
         .map(|i| selected(imp, t, dim, &Expr::int(i)).map(Val::Tensor))
         .collect::<Result<_>>()?;
@@ -154,11 +163,18 @@ fn remove(imp: &mut Importer, a: &Args) -> Result<Val> {
     let (size, dim) = (integer(a, 2)?, integer(a, 3)?);
     let all = match argument(a, 0)? {
         Val::Batched(_, all) => all.clone(),
-        other => vec![other.clone(); elements(a, size)?],
+        other => vec![other.clone(); elements(a, size)?.max(1)],
     };
-    if all.is_empty() {
-        return Err(a.unsupported("vmap over nothing"));
+    let stack = vec![("tensors".to_string(), Val::List(all)), ("dim".to_string(), Val::Int(Expr::int(dim)))];
+    let stacked = imp.call(&Args { target: "aten.stack.default".to_string(), values: stack })?;
+    if size > 0 {
+        return Ok(stacked);
     }
-    let values = vec![("tensors".to_string(), Val::List(all)), ("dim".to_string(), Val::Int(Expr::int(dim)))];
-    imp.call(&Args { target: "aten.stack.default".to_string(), values })
+    let values = vec![
+        ("self".to_string(), imp.named(stacked)?),
+        ("dim".to_string(), Val::Int(Expr::int(dim))),
+        ("start".to_string(), Val::Int(Expr::int(0))),
+        ("length".to_string(), Val::Int(Expr::int(0))),
+    ];
+    imp.call(&Args { target: "aten.narrow.default".to_string(), values })
 }
