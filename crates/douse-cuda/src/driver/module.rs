@@ -212,7 +212,8 @@ impl Function {
     /// # Errors
     /// What the driver says.
     pub fn parameters(&self) -> Result<Option<Vec<usize>>> {
-        /// `CUDA_ERROR_INVALID_VALUE`: there is no parameter of that number.
+        /// `CUDA_ERROR_INVALID_VALUE`: there is no parameter of that number. Nothing else tells their number; compute-sanitizer's memcheck counts
+        /// this answer as an error of the API.
         const NO_MORE: c_int = 1;
         let device = &self.module.device;
         let Some(ask) = device.table().cuFuncGetParamInfo else { return Ok(None) };

@@ -140,7 +140,7 @@ const FAULTS: &[Fault] = &[
     ),
     (
         |p| p.steps.insert(0, Step::Together(vec![Step::Copy { from: 0, to: 1 }])),
-        "steps: [0]: a step that is no product stands together with others",
+        "steps: [0]: a step that is no product or convolution stands together with others",
     ),
     (
         |p| {
