@@ -1209,6 +1209,19 @@ def boxes():
 
 
 @case()
+def windows_longer_than_inputs():
+    """Pooling with `ceil_mode` by windows of a million elements over a few: what is past the padded input takes no time, and counts for nothing."""
+
+    def forward(x):
+        average = lambda *args: F.avg_pool2d(x, *args)
+        most = F.max_pool2d(x, (1500, 1), (1500, 2), ceil_mode=True, return_indices=True)
+        padded = average((1000, 3), (1000, 2), (400, 1), True), average(900, 899, 3, True, False)
+        return average(1000, None, 0, True), padded, average(99, 99, 1, True, True, 5), most
+
+    return forward, [(torch.randn(2, 3, 6, 5),) for _ in range(2)]
+
+
+@case()
 def deformable_convolution():
     """Taps that data moves, some beyond the edge: with and without a mask, groups of channels and of offsets, strides and dilations (needs torchvision)."""
     from torchvision.ops import deform_conv2d

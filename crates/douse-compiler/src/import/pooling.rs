@@ -90,10 +90,13 @@ fn regular_windows(imp: &Importer, a: &Args, x: Value, lead: usize, count: usize
                 let outside = Cond::compare(Compare::Ge, &last, &(&input + padding[d]));
                 windows = Expr::select(&outside, &(&windows - 1), &windows).simplify(imp.b.ranges());
             }
+            // With `ceil_mode` a window may be far longer than the padded input, and nothing counts past its end.
+            let padded = (&input + 2 * padding[d]).ceil_div(&Expr::int(dilation[d]));
+            let taps = padded.as_int().map_or(kernel[d], |padded| kernel[d].min(padded.max(1)));
             Windows {
                 input,
                 count: windows,
-                kernel: Expr::int(kernel[d]),
+                kernel: Expr::int(taps),
                 dilation: dilation[d],
                 start: &(&Expr::loop_var(lead + d) * stride[d]) - padding[d],
                 end: None,
